@@ -1,0 +1,1 @@
+"""HGEMM Arena: strict verification and timing of half-precision matrix-multiply kernels."""

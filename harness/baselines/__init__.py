@@ -1,0 +1,1 @@
+"""Baselines: each yields Operations and describes what it chose."""

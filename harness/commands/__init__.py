@@ -1,0 +1,1 @@
+"""Commands of the `hgemm` CLI, one module each, loaded only when used."""

@@ -1,0 +1,1 @@
+"""Devices: one implementation per kind of hardware behind one protocol."""

@@ -1,0 +1,513 @@
+"""Plan: pure data that says how one Problem is computed on one DeviceProfile.
+
+The vocabulary is what the harness can launch by itself, so that no host code of a `device` submission ever runs where
+times are taken. A `native` plan has one step, a call into the submission's own library.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from enum import StrEnum
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import Field, field_validator, model_validator
+
+from harness.model import Count, Document, Identifier, Model, Name, Positive, RelativePath
+from harness.problem import Problem
+
+MAX_ZEROED_BYTES = 1 << 20
+MAX_TABLE_BYTES = 1 << 20
+MAX_WORKSPACE_BYTES = 4 << 30
+MAX_PARAMETER_BYTES = 4096
+"""CUDA's limit on kernel parameters that every architecture accepts."""
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+OneOf = Annotated[_Choice, Field(strict=False)]
+"""A choice that may also be written as its plain string in `plan.py`."""
+
+UInt32 = Annotated[int, Field(ge=0, lt=1 << 32)]
+Dim3 = tuple[Positive, Positive, Positive]
+
+
+class Layout(StrEnum):
+    """How B is stored; A and C are always row-major."""
+
+    NN = "NN"
+    """B is a K×N row-major array."""
+    TN = "TN"
+    """B is stored transposed, as an N×K row-major array."""
+
+
+class Buffer(StrEnum):
+    """The only memory that a plan can name."""
+
+    A = "A"
+    B = "B"
+    C = "C"
+    WORKSPACE = "workspace"
+
+
+class Language(StrEnum):
+    """What a kernel's source is written in."""
+
+    CUDA = "cuda"
+    PTX = "ptx"
+    CUBIN = "cubin"
+    C = "c"
+    """Host C for the cpu target (kind `native`)."""
+
+
+class Kernel(Model):
+    """One compiled entry point. Two plans that need the same kernel share one compilation."""
+
+    language: OneOf[Language]
+    """Language of `source`."""
+    source: RelativePath
+    """File inside the submission."""
+    generated_from: RelativePath | None = None
+    """For `cubin`, and only then: the source that generated it."""
+    entry: Identifier
+    """Name of the entry point, with C linkage."""
+    defines: dict[Identifier, str] = Field(default_factory=dict)
+    """Preprocessor definitions (`-DNAME=VALUE`)."""
+    max_registers: Annotated[int, Field(ge=16, le=255)] | None = None
+    """`-maxrregcount`; null leaves it to the compiler and `__launch_bounds__`."""
+    shared_carveout_percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    """Preferred share of the L1 used as shared memory; null leaves the driver's default."""
+
+    @model_validator(mode="after")
+    def _cubin_comes_with_source(self) -> Self:
+        if (self.language is Language.CUBIN) != (self.generated_from is not None):
+            raise ValueError("a cubin names its source in generated_from, and nothing else does")
+        return self
+
+    @field_validator("defines")
+    @classmethod
+    def _defines_are_one_line(cls, defines: dict[str, str]) -> dict[str, str]:
+        for name, value in defines.items():
+            if any(character in value for character in "\n\r\0"):
+                raise ValueError(f"the value of define {name} must stay on one line")
+        return defines
+
+
+class ScalarType(StrEnum):
+    """Scalar parameter types, little-endian, naturally aligned."""
+
+    I32 = "i32"
+    U32 = "u32"
+    I64 = "i64"
+    U64 = "u64"
+    F32 = "f32"
+    F64 = "f64"
+
+    @property
+    def size_bytes(self) -> int:
+        """Size, and alignment, in bytes."""
+        return int(self.value[1:]) // 8
+
+
+class Scalar(Model):
+    """A number passed by value."""
+
+    type: Literal["scalar"] = "scalar"
+    dtype: OneOf[ScalarType]
+    """Type of the parameter."""
+    value: int | float
+    """Its value; integers must fit."""
+
+    @model_validator(mode="after")
+    def _value_fits(self) -> Self:
+        if self.dtype in (ScalarType.F32, ScalarType.F64):
+            return self
+        bits, signed = 8 * self.dtype.size_bytes, self.dtype.value[0] == "i"
+        low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        if not isinstance(self.value, int) or not low <= self.value <= high:
+            raise ValueError(f"{self.value} does not fit in {self.dtype}")
+        return self
+
+
+class Pointer(Model):
+    """The address of a buffer, plus an offset."""
+
+    type: Literal["pointer"] = "pointer"
+    buffer: OneOf[Buffer]
+    """Which buffer."""
+    offset_bytes: Count = 0
+    """Offset from its start; must stay inside it."""
+
+
+class Struct(Model):
+    """A struct passed by value, with the C layout of its fields."""
+
+    type: Literal["struct"] = "struct"
+    fields: Annotated[tuple[Scalar | Pointer, ...], Field(min_length=1, max_length=256)]
+    """Fields in order, each naturally aligned; the size is rounded up to the largest alignment."""
+
+
+class Table(Model):
+    """Read-only data made by the plan, uploaded once when the plan is bound; the parameter is its device address."""
+
+    type: Literal["table"] = "table"
+    data_base64: str
+    """Contents, base64, at most 1 MiB decoded."""
+
+    @field_validator("data_base64")
+    @classmethod
+    def _decodes(cls, text: str) -> str:
+        try:
+            size = len(base64.b64decode(text, validate=True))
+        except (binascii.Error, ValueError) as error:
+            raise ValueError("table data is not base64") from error
+        if not 0 < size <= MAX_TABLE_BYTES:
+            raise ValueError(f"a table holds 1 to {MAX_TABLE_BYTES} bytes, not {size}")
+        return text
+
+    @property
+    def data(self) -> bytes:
+        """The decoded bytes."""
+        return base64.b64decode(self.data_base64)
+
+
+class TensorMapType(StrEnum):
+    """Element types of a tensor map that an HGEMM can need."""
+
+    F16 = "f16"
+    F32 = "f32"
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of one element in bytes."""
+        return int(self.value[1:]) // 8
+
+
+class Swizzle(StrEnum):
+    """Shared-memory swizzle of a tensor map."""
+
+    NONE = "none"
+    B32 = "32B"
+    B64 = "64B"
+    B128 = "128B"
+
+
+class Interleave(StrEnum):
+    """Interleave of a tensor map."""
+
+    NONE = "none"
+    B16 = "16B"
+    B32 = "32B"
+
+
+class L2Promotion(StrEnum):
+    """L2 fetch granularity of a tensor map."""
+
+    NONE = "none"
+    B64 = "64B"
+    B128 = "128B"
+    B256 = "256B"
+
+
+class OutOfBoundsFill(StrEnum):
+    """What out-of-bounds elements of a tensor map read as."""
+
+    ZERO = "zero"
+    NAN = "nan"
+
+
+class TensorMap(Model):
+    """A TMA descriptor, encoded by the worker and passed as a `__grid_constant__` parameter of 128 bytes.
+
+    Rules are the driver's (cuTensorMapEncodeTiled): rank 1-5, box sides at most 256, strides multiples of 16 bytes
+    under 2^40, base 16-byte aligned, inner box within the swizzle span.
+    """
+
+    type: Literal["tensor_map"] = "tensor_map"
+    buffer: OneOf[Buffer]
+    """Buffer that holds the tensor."""
+    offset_bytes: Annotated[int, Field(ge=0, multiple_of=16)] = 0
+    """Offset of the first element."""
+    dtype: OneOf[TensorMapType] = TensorMapType.F16
+    """Element type."""
+    dims: Annotated[tuple[Annotated[int, Field(ge=1, le=1 << 32)], ...], Field(min_length=1, max_length=5)]
+    """Extents in elements, innermost first."""
+    strides_bytes: tuple[Annotated[int, Field(ge=16, lt=1 << 40, multiple_of=16)], ...] = ()
+    """Strides of all dimensions but the innermost."""
+    box: tuple[Annotated[int, Field(ge=1, le=256)], ...]
+    """Box in elements, innermost first."""
+    element_strides: tuple[Annotated[int, Field(ge=1, le=8)], ...] | None = None
+    """Element strides; null means all 1."""
+    interleave: OneOf[Interleave] = Interleave.NONE
+    """Interleave."""
+    swizzle: OneOf[Swizzle] = Swizzle.NONE
+    """Shared-memory swizzle."""
+    l2_promotion: OneOf[L2Promotion] = L2Promotion.NONE
+    """L2 fetch granularity."""
+    fill: OneOf[OutOfBoundsFill] = OutOfBoundsFill.ZERO
+    """What elements outside the tensor read as."""
+
+    @model_validator(mode="after")
+    def _obeys_the_driver(self) -> Self:
+        rank = len(self.dims)
+        if len(self.box) != rank or len(self.strides_bytes) != rank - 1:
+            raise ValueError(f"a tensor map of rank {rank} has {rank} box sides and {rank - 1} strides")
+        if self.element_strides is not None and len(self.element_strides) != rank:
+            raise ValueError(f"a tensor map of rank {rank} has {rank} element strides")
+        inner = self.box[0] * self.dtype.size_bytes
+        if inner % 16:
+            raise ValueError(f"the inner box is {inner} bytes; it must be a multiple of 16")
+        span = {Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128}.get(self.swizzle)
+        if span is not None and inner > span:
+            raise ValueError(f"the inner box is {inner} bytes; swizzle {self.swizzle} allows {span}")
+        return self
+
+    @property
+    def extent_bytes(self) -> int:
+        """Bytes from the first to past the last element."""
+        size = self.dtype.size_bytes
+        strides = (size, *self.strides_bytes)
+        return sum((extent - 1) * stride for extent, stride in zip(self.dims, strides, strict=True)) + size
+
+
+Argument = Annotated[Scalar | Pointer | Struct | Table | TensorMap, Field(discriminator="type")]
+
+
+class Launch(Model):
+    """One kernel launch."""
+
+    type: Literal["launch"] = "launch"
+    kernel: Name
+    """Name of a kernel of the plan."""
+    grid: Dim3
+    """Grid in CTAs (not clusters)."""
+    block: Dim3
+    """Threads per CTA."""
+    cluster: Dim3 | None = None
+    """Cluster in CTAs, at most 16 (more than 8 is not portable); null for none. Each side divides the grid's."""
+    dynamic_shared_bytes: Count = 0
+    """Dynamic shared memory per CTA; the harness raises the entry's limit when this is over 48 KiB."""
+    cooperative: bool = False
+    """Cooperative launch: all CTAs resident together."""
+    programmatic: bool = False
+    """Programmatic dependent launch on the step before it, which must be a launch of the same operation."""
+    arguments: tuple[Argument, ...] = ()
+    """Kernel parameters in order."""
+
+    @model_validator(mode="after")
+    def _dimensions_are_launchable(self) -> Self:
+        if self.block[0] * self.block[1] * self.block[2] > 1024 or self.block[2] > 64:
+            raise ValueError(f"block {self.block} exceeds 1024 threads (z at most 64)")
+        if self.grid[0] >= 1 << 31 or self.grid[1] > 65535 or self.grid[2] > 65535:
+            raise ValueError(f"grid {self.grid} exceeds CUDA's limits (2^31-1, 65535, 65535)")
+        if self.cluster is not None:
+            if any(g % c for g, c in zip(self.grid, self.cluster, strict=True)):
+                raise ValueError(f"cluster {self.cluster} does not divide grid {self.grid}")
+            if self.cluster[0] * self.cluster[1] * self.cluster[2] > 16:
+                raise ValueError(f"cluster {self.cluster} has more than 16 CTAs")
+        return self
+
+
+class Memset(Model):
+    """A timed fill of part of C or of the workspace."""
+
+    type: Literal["memset"] = "memset"
+    buffer: Literal[Buffer.C, Buffer.WORKSPACE]
+    """Buffer to fill."""
+    offset_bytes: Annotated[int, Field(ge=0, multiple_of=4)] = 0
+    """Start."""
+    size_bytes: Annotated[int, Field(ge=4, multiple_of=4)]
+    """Length."""
+    value: UInt32 = 0
+    """32-bit pattern."""
+
+
+class Call(Model):
+    """A call of the submission's host library (kind `native` only).
+
+    The entry has the signature `void entry(const _Float16 *a, const _Float16 *b, _Float16 *c, void *workspace,
+    int64_t m, int64_t n, int64_t k)`.
+    """
+
+    type: Literal["call"] = "call"
+    kernel: Name
+    """Name of a kernel of the plan, in a host language."""
+
+
+Step = Annotated[Launch | Memset | Call, Field(discriminator="type")]
+
+
+class Operation(Model):
+    """The part of a plan that differs from shape to shape; kernels are named, not repeated."""
+
+    layout: OneOf[Layout]
+    """Layout of B that this plan reads."""
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=64)]
+    """What one HGEMM does, in order; all of it is timed."""
+    workspace_bytes: Annotated[int, Field(ge=0, le=MAX_WORKSPACE_BYTES)] = 0
+    """Scratch memory, 256-byte aligned; contents undefined when an operation starts."""
+    zeroed_bytes: Annotated[int, Field(ge=0, le=MAX_ZEROED_BYTES)] = 0
+    """Leading bytes of the workspace that are zero at bind and must be zero again after every operation."""
+    deterministic: bool = True
+    """Whether equal inputs always give equal bits; then that is checked."""
+
+    @model_validator(mode="after")
+    def _steps_fit(self) -> Self:
+        if self.zeroed_bytes > self.workspace_bytes:
+            raise ValueError("zeroed_bytes exceeds workspace_bytes")
+        previous: Launch | Memset | Call | None = None
+        for step in self.steps:
+            if isinstance(step, Launch) and step.programmatic and not isinstance(previous, Launch):
+                raise ValueError("a programmatic launch must follow a launch of the same operation")
+            previous = step
+        return self
+
+
+class Plan(Operation):
+    """How one Problem is computed on one DeviceProfile."""
+
+    kernels: dict[Name, Kernel]
+    """Every kernel that the steps name, and no other."""
+
+    @model_validator(mode="after")
+    def _kernels_match_steps(self) -> Self:
+        used = {step.kernel for step in self.steps if not isinstance(step, Memset)}
+        if used != set(self.kernels):
+            raise ValueError(f"steps use kernels {sorted(used)} but the plan holds {sorted(self.kernels)}")
+        if not used:
+            raise ValueError("a plan launches at least one kernel")
+        for step in self.steps:
+            host = not isinstance(step, Memset) and self.kernels[step.kernel].language is Language.C
+            if isinstance(step, Call) and not host:
+                raise ValueError(f"step calls {step.kernel}, which is no host kernel")
+            if isinstance(step, Launch) and host:
+                raise ValueError(f"step launches {step.kernel}, which is host code; use a call")
+        return self
+
+    def check_bounds(self, problem: Problem) -> None:
+        """Check every offset and size against the buffers of `problem`.
+
+        Raises:
+            ValueError: a step reaches outside a buffer, or parameters exceed 4 KiB.
+        """
+        sizes = {
+            Buffer.A: problem.a_bytes,
+            Buffer.B: problem.b_bytes,
+            Buffer.C: problem.c_bytes,
+            Buffer.WORKSPACE: self.workspace_bytes,
+        }
+        for step in self.steps:
+            if isinstance(step, Memset):
+                _inside(step.buffer, step.offset_bytes, step.size_bytes, sizes)
+            elif isinstance(step, Launch):
+                _check_arguments(step, sizes)
+
+
+class Unsupported(Model):
+    """A plan's answer for a Problem that it does not handle."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+    """One sentence."""
+
+
+class PlanFile(Document):
+    """`plan.json`: the plans of many shapes, with each kernel once."""
+
+    kernels: dict[Name, Kernel]
+    """All kernels, by name."""
+    plans: dict[str, Operation | Unsupported]
+    """Per shape, `MxNxK`. A shape that is absent is unsupported."""
+
+    @model_validator(mode="after")
+    def _references_resolve(self) -> Self:
+        for shape, operation in self.plans.items():
+            Problem.parse(shape)
+            if isinstance(operation, Operation):
+                self._resolve(operation)
+        return self
+
+    def plan_for(self, problem: Problem) -> Plan | Unsupported:
+        """The plan of one problem."""
+        operation = self.plans.get(str(problem))
+        if operation is None:
+            return Unsupported(reason=f"plan.json has no plan for {problem}")
+        return operation if isinstance(operation, Unsupported) else self._resolve(operation)
+
+    def _resolve(self, operation: Operation) -> Plan:
+        names = {step.kernel for step in operation.steps if not isinstance(step, Memset)}
+        missing = names - set(self.kernels)
+        if missing:
+            raise ValueError(f"plan.json names kernels that it does not hold: {sorted(missing)}")
+        fields = {name: getattr(operation, name) for name in Operation.model_fields}
+        return Plan(**fields, kernels={name: self.kernels[name] for name in sorted(names)})
+
+    @classmethod
+    def collect(cls, plans: dict[str, Plan | Unsupported]) -> PlanFile:
+        """Write many plans as one file.
+
+        Raises:
+            ValueError: two plans use one name for different kernels.
+        """
+        kernels: dict[str, Kernel] = {}
+        operations: dict[str, Operation | Unsupported] = {}
+        for shape, plan in plans.items():
+            if isinstance(plan, Unsupported):
+                operations[shape] = plan
+                continue
+            for name, kernel in plan.kernels.items():
+                if kernels.setdefault(name, kernel) != kernel:
+                    raise ValueError(f"two different kernels are called {name}")
+            operations[shape] = Operation(**{field: getattr(plan, field) for field in Operation.model_fields})
+        return cls(kernels=kernels, plans=operations)
+
+
+def parameter_bytes(argument: Scalar | Pointer | Struct | Table | TensorMap) -> int:
+    """Size of one kernel parameter in bytes."""
+    if isinstance(argument, Scalar):
+        return argument.dtype.size_bytes
+    if isinstance(argument, TensorMap):
+        return 128
+    if isinstance(argument, Struct):
+        return struct_layout(argument).size_bytes
+    return 8
+
+
+class StructLayout(Model):
+    """C layout of a Struct."""
+
+    offsets_bytes: tuple[int, ...]
+    """Offset of each field."""
+    size_bytes: int
+    """Size with tail padding."""
+
+
+def struct_layout(struct: Struct) -> StructLayout:
+    """Natural C layout: each field at a multiple of its size, the whole rounded up to the largest."""
+    offset, largest, offsets = 0, 1, []
+    for field in struct.fields:
+        size = parameter_bytes(field)
+        offset = -(-offset // size) * size
+        offsets.append(offset)
+        offset, largest = offset + size, max(largest, size)
+    return StructLayout(offsets_bytes=tuple(offsets), size_bytes=-(-offset // largest) * largest)
+
+
+def _check_arguments(launch: Launch, sizes: dict[Buffer, int]) -> None:
+    for argument in launch.arguments:
+        members = argument.fields if isinstance(argument, Struct) else (argument,)
+        for member in members:
+            if isinstance(member, Pointer):
+                _inside(member.buffer, member.offset_bytes, 1, sizes)
+            elif isinstance(member, TensorMap):
+                _inside(member.buffer, member.offset_bytes, member.extent_bytes, sizes)
+    total = sum(parameter_bytes(argument) for argument in launch.arguments)
+    if total > MAX_PARAMETER_BYTES:
+        raise ValueError(f"the parameters of {launch.kernel} take {total} bytes; at most {MAX_PARAMETER_BYTES} are allowed")
+
+
+def _inside(buffer: Buffer, offset_bytes: int, size_bytes: int, sizes: dict[Buffer, int]) -> None:
+    if offset_bytes + size_bytes > sizes[buffer]:
+        raise ValueError(
+            f"a step reaches byte {offset_bytes + size_bytes} of {buffer}, which has {sizes[buffer]} (declare workspace_bytes?)"
+        )

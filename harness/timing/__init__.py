@@ -1,0 +1,1 @@
+"""Timing: windows, rounds and the statistics that turn them into ratios with intervals."""

@@ -1,0 +1,1 @@
+"""Verification: inputs, float64 references, and what an output must satisfy."""

@@ -1,0 +1,1 @@
+"""The leaderboard: store, ranking, charts, app and static report."""
