@@ -247,6 +247,10 @@ class Record(Document):
     """False for screening, for machines that cannot rank, and where other processes used the device."""
     plan_sha256: Hash | None = None
     """Hash of the plan that ran."""
+    seed: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""
+    """Seed of this shape in hex, revealed once it is measured; derives from the segment's committed secret."""
+    samples_end_bytes: Count = 0
+    """Length of the samples file once this record's samples were in it."""
     seconds: Annotated[float, Field(ge=0)] = 0.0
     """Wall time that the shape took, for planning runs; not a measurement of anything else."""
 

@@ -1,0 +1,75 @@
+"""Protocol: everything that decides how a run measures, written into the run so that results are comparable or are not."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from harness.model import Hash, Model, Name, Positive
+from harness.profiles import DeviceProfile
+from harness.record import L2State, Measure, Mode
+
+PROTOCOL_VERSION = "1"
+
+CUDA_BASELINES = ("torch_matmul", "cublas", "cublaslt_heuristic", "cublaslt_autotuned")
+CPU_BASELINES = ("torch_matmul", "torch_matmul_fp32")
+
+
+class Purpose(StrEnum):
+    """What a protocol is for."""
+
+    FULL = "full"
+    """Verify everything and time against every baseline: the only one that ranks."""
+    SCREEN = "screen"
+    """Verify everything, time against one anchor: for searches and rewards."""
+    CHECK = "check"
+    """Verify only."""
+
+
+class Protocol(Model):
+    """How a run measures. Two runs compare only when these are equal."""
+
+    version: str = PROTOCOL_VERSION
+    """Version of the measurement protocol (docs/protocol.md)."""
+    purpose: Purpose = Purpose.FULL
+    """What it is for."""
+    measures: tuple[Measure, ...]
+    """What is timed."""
+    baselines: tuple[Name, ...]
+    """Baselines in every round."""
+    anchor: Name
+    """The baseline that a reward is relative to."""
+    window_ns: Positive
+    """A window holds enough operations to last this long, or one."""
+    target_half_width: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    """Rounds end at the first look at which every ratio is known to this half-width."""
+    sustained: bool = False
+    """Longer windows on compute-bound shapes, which let the power limit act."""
+    deadline_s: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds that one shape may take before it is rejected."""
+
+    @property
+    def identity(self) -> Hash:
+        """Hash that two comparable runs share."""
+        return self.sha256()
+
+
+def protocol_for(profile: DeviceProfile, purpose: Purpose = Purpose.FULL, sustained: bool = False) -> Protocol:
+    """The protocol of that purpose on a device."""
+    names: tuple[str, ...] = CPU_BASELINES if profile.is_cpu else CUDA_BASELINES
+    measures: tuple[Measure, ...] = tuple(Measure(mode=Mode.OFFLINE, l2_state=state) for state in (L2State.COLD, L2State.WARM))
+    if purpose is Purpose.CHECK:
+        names, measures = (), ()
+    elif purpose is Purpose.SCREEN:
+        names, measures = names[-1:], measures[:1]
+    return Protocol(
+        purpose=purpose,
+        measures=measures,
+        baselines=names,
+        anchor=(CPU_BASELINES if profile.is_cpu else CUDA_BASELINES)[-1],
+        window_ns=5_000_000 if profile.is_cpu else 1_000_000,
+        sustained=sustained,
+        deadline_s=60.0,
+    )
