@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Self
 
+import shapes
 from harness.model import DataError, Model, Positive
 
 HALF_BYTES = 2
@@ -42,11 +42,11 @@ class Problem(Model):
         Raises:
             DataError: the text is not three positive integers joined by `x`.
         """
-        match = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})x([1-9]\d{0,6})", text.strip())
-        if not match:
-            raise DataError(f"{text!r} is not a shape; write MxNxK with positive integers, as in 4096x4096x64.")
-        m, n, k = (int(part) for part in match.groups())
-        return cls(m=m, n=n, k=k, track=track)
+        try:
+            shape = shapes.parse_shape(text)
+        except shapes.ShapeError as error:
+            raise DataError(f"{error}.") from error
+        return cls(m=shape.m, n=shape.n, k=shape.k, track=track)
 
     @property
     def flops(self) -> int:
