@@ -21,6 +21,10 @@ class ShapeSet(NamedTuple):
     """The problems, in the order in which they run."""
     sha256: str
     """Hash of the shapes; order, name and track do not enter it."""
+    description: str = ""
+    """What the set is for; empty for a list."""
+    source: str = ""
+    """Where its shapes come from; empty for a list."""
 
 
 def resolve_shapes(text: str, track: Track = Track.F32) -> ShapeSet:
@@ -37,7 +41,7 @@ def resolve_shapes(text: str, track: Track = Track.F32) -> ShapeSet:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"the shapes of {text} cannot be read: {error}.") from error
     problems = tuple(Problem(m=shape.m, n=shape.n, k=shape.k, track=track) for shape in found.shapes)
-    return ShapeSet(found.name, problems, shape_hash(found.shapes))
+    return ShapeSet(found.name, problems, shape_hash(found.shapes), found.description, found.source)
 
 
 def shape_hash(of: tuple[shapes.Shape, ...]) -> str:
