@@ -1,0 +1,230 @@
+"""A reader of little-endian ELF64 objects, and what a cubin or a shared library tells about its kernels.
+
+Field layout: System V ABI (ELF-64); CUDA's section names, symbol flags and attributes: as `readelf` and `ptxas -v` show
+them for CUDA 12 and 13.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from harness.artifacts import BuildRefusedError, BuildReport
+from harness.record import Reason
+
+MACHINE_CUDA = 190
+SHARED_RESERVED_BYTES = 1024
+"""Shared memory per CTA that the driver keeps, and that sections of kernels include, from sm_90 on."""
+
+_SHT_NOBITS, _SHT_SYMTAB, _SHT_DYNSYM, _SHT_RELA, _SHT_REL = 8, 2, 11, 4, 9
+_SHF_WRITE, _SHF_ALLOC = 1, 2
+_STT_FUNC, _STB_GLOBAL = 2, 1
+_STO_CUDA_ENTRY = 0x10
+_EIFMT_SVAL = 4
+_EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE, _EIATTR_REGCOUNT = 0x11, 0x12, 0x2F
+_DEVICE_LAUNCH = re.compile(r"^_*cuda(CDP|LaunchDevice|GetParameterBuffer|GraphLaunch)")
+
+
+class Section(NamedTuple):
+    """A section header."""
+
+    name: str
+    type: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+
+
+class Symbol(NamedTuple):
+    """A symbol; `section` is 0 where it is undefined."""
+
+    name: str
+    type: int
+    binding: int
+    other: int
+    section: int
+    value: int
+    size: int
+
+
+class Elf:
+    """An ELF64 object in memory.
+
+    Raises:
+        ValueError: the bytes are not a well-formed little-endian ELF64 object.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        if data[:6] != b"\x7fELF\x02\x01":
+            raise ValueError("not a little-endian ELF64 object")
+        self._data = data
+        self.abi_version = self._unpack("<B", 8)[0]
+        self.machine = self._unpack("<H", 18)[0]
+        self.flags = self._unpack("<I", 48)[0]
+        (table,) = self._unpack("<Q", 40)
+        count, names = self._unpack("<HH", 60)
+        headers = [self._unpack("<IIQQQQIIQQ", table + 64 * index) for index in range(count)]
+        if names >= count:
+            raise ValueError("no section names")
+        self.sections = tuple(
+            Section(self._text(headers[names][4], header[0]), header[1], header[2], header[4], header[5], header[6])
+            for header in headers
+        )
+
+    def content(self, section: Section) -> bytes:
+        """Bytes of a section (empty for one that takes no room in the file)."""
+        if section.type == _SHT_NOBITS:
+            return b""
+        if section.offset + section.size > len(self._data):
+            raise ValueError(f"section {section.name} ends past the file")
+        return self._data[section.offset : section.offset + section.size]
+
+    def symbols(self, table: int) -> tuple[Symbol, ...]:
+        """All symbols of the tables of that section type, in order."""
+        found = []
+        for section in self.sections:
+            if section.type != table:
+                continue
+            if section.link >= len(self.sections):
+                raise ValueError("a symbol table without names")
+            for fields in struct.iter_unpack("<IBBHQQ", self.content(section)):
+                name, info, other, index, value, size = fields
+                text = self._text(self.sections[section.link].offset, name)
+                found.append(Symbol(text, info & 15, info >> 4, other, index, value, size))
+        return tuple(found)
+
+    def relocated_symbols(self) -> set[int]:
+        """Indices of the symbols that relocations of code and constants name."""
+        found: set[int] = set()
+        for section in self.sections:
+            layout = {_SHT_RELA: "<QQq", _SHT_REL: "<QQ"}.get(section.type)
+            if layout is not None and not section.name.endswith(".debug_frame"):
+                found.update(entry[1] >> 32 for entry in struct.iter_unpack(layout, self.content(section)))
+        return found
+
+    def _unpack(self, layout: str, offset: int) -> tuple[int, ...]:
+        try:
+            return struct.unpack_from(layout, self._data, offset)
+        except struct.error as error:
+            raise ValueError("truncated") from error
+
+    def _text(self, table: int, offset: int) -> str:
+        start = table + offset
+        end = self._data.find(b"\0", start)
+        if not 0 <= start < len(self._data) or end < 0:
+            raise ValueError("a name lies outside the file")
+        return self._data[start:end].decode("utf-8", "replace")
+
+
+def inspect_cubin(data: bytes, ptx: bytes | None, source: str, architecture: str) -> BuildReport:
+    """What a cubin holds, after the rules of device code were checked.
+
+    Args:
+        data: the cubin.
+        ptx: what it was assembled from, where that is known.
+        source: name to use in messages.
+        architecture: target such as sm_90a.
+
+    Raises:
+        BuildRefusedError: not a cubin, another architecture, writable module globals, or calls into the driver's runtime.
+    """
+    try:
+        elf = Elf(data)
+        if elf.machine != MACHINE_CUDA:
+            raise ValueError(f"machine {elf.machine}, not CUDA")
+        symbols = elf.symbols(_SHT_SYMTAB)
+        _check_architecture(elf, source, architecture)
+        _check_state(elf, symbols, ptx, source)
+        _check_calls(symbols, source)
+        return _report(elf, symbols)
+    except (ValueError, IndexError, struct.error) as error:
+        raise BuildRefusedError(Reason.BUILD_ERROR, f"{source} is not a cubin: {error}.") from error
+
+
+def inspect_library(data: bytes, source: str) -> BuildReport:
+    """The functions that a shared library exports.
+
+    Raises:
+        BuildRefusedError: not an ELF64 object.
+    """
+    try:
+        symbols = Elf(data).symbols(_SHT_DYNSYM)
+    except (ValueError, struct.error) as error:
+        raise BuildRefusedError(Reason.BUILD_ERROR, f"{source} did not become a shared library: {error}.") from error
+    return BuildReport(entries=tuple(sorted({s.name for s in symbols if s.type == _STT_FUNC and s.section and s.name})))
+
+
+def _check_architecture(elf: Elf, source: str, architecture: str) -> None:
+    built = (elf.flags >> 8 if elf.abi_version >= 8 else elf.flags) & 0xFF
+    wanted = int(architecture.removeprefix("sm_").rstrip("af"))
+    # Code of one architecture runs on later ones of the same major version only.
+    if built // 10 != wanted // 10 or built > wanted:
+        raise BuildRefusedError(Reason.BUILD_ERROR, f"{source} is code for sm_{built}; {architecture} cannot run it.")
+
+
+def _check_state(elf: Elf, symbols: tuple[Symbol, ...], ptx: bytes | None, source: str) -> None:
+    # NVRTC emits every constant of every header as a global, with relocations. A name that occurs once in the PTX is
+    # declared there and used by nothing; without PTX, what no relocation names is out of the reach of instructions.
+    words = Counter(re.findall(rb"[\w$]+", ptx or b""))
+    used = {number for number in elf.relocated_symbols() if words[symbols[number].name.encode()] != 1}
+    for index, section in enumerate(elf.sections):
+        writable = section.flags & _SHF_WRITE and section.flags & _SHF_ALLOC
+        if not (writable or section.name.startswith(".nv.global")) or section.name.startswith((".nv.shared", ".nv.local")):
+            continue
+        names = sorted(s.name or section.name for number, s in enumerate(symbols) if s.section == index and number in used)
+        if not names:
+            continue
+        raise BuildRefusedError(
+            Reason.FORBIDDEN,
+            f"{source} has module globals that a kernel can write ({', '.join(names[:5])}); state between "
+            "operations is forbidden, so use the workspace, and __constant__ or a table argument for constants.",
+        )
+
+
+def _check_calls(symbols: tuple[Symbol, ...], source: str) -> None:
+    for symbol in symbols:
+        outside = symbol.section == 0 and symbol.binding == _STB_GLOBAL and not symbol.name.startswith(".nv.") and symbol.name
+        if outside or _DEVICE_LAUNCH.match(symbol.name):
+            raise BuildRefusedError(
+                Reason.FORBIDDEN,
+                f"{source} calls {symbol.name}, which the driver provides; kernels may not launch, allocate or print.",
+            )
+
+
+def _report(elf: Elf, symbols: tuple[Symbol, ...]) -> BuildReport:
+    entries = [s.name for s in symbols if s.type == _STT_FUNC and s.section and s.other & _STO_CUDA_ENTRY]
+    registers: dict[str, int] = {}
+    stack = 0
+    for section in elf.sections:
+        if section.name != ".nv.info":
+            continue
+        for attribute, index, value in _attributes(elf.content(section)):
+            if attribute == _EIATTR_REGCOUNT:
+                registers[symbols[index].name] = value
+            elif attribute in (_EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE):
+                stack = max(stack, value)
+    reserved = SHARED_RESERVED_BYTES if any(s.name == ".nv.reservedSmem.offset0" for s in symbols) else 0
+    shared = [s.size - reserved for s in elf.sections if s.name.removeprefix(".nv.shared.") in entries]
+    return BuildReport(
+        entries=tuple(sorted(entries)),
+        registers={name: registers[name] for name in sorted(entries) if name in registers},
+        stack_bytes=stack,
+        static_shared_bytes=max([0, *shared]),
+    )
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
+    """(attribute, symbol index, value) for those attributes of `.nv.info` that are such pairs."""
+    offset = 0
+    while offset + 4 <= len(info):
+        layout, attribute, size = struct.unpack_from("<BBH", info, offset)
+        offset += 4
+        if layout != _EIFMT_SVAL:
+            continue
+        if size == 8 and offset + 8 <= len(info):
+            yield attribute, *struct.unpack_from("<II", info, offset)
+        offset += size
