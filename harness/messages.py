@@ -1,16 +1,235 @@
-"""What a parent and its worker say to each other: validated JSON, never pickles, since a worker may be untrusted."""
+"""What a parent and a worker say to each other: validated JSON, never pickles, since a worker may be untrusted."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
+from harness.devices import ArenaLayout, OperationInfo, WindowTime
 from harness.model import Count, Model, Name, Positive
-from harness.plan import Layout, Plan
+from harness.plan import Plan
 from harness.problem import Problem
-from harness.protocol import Protocol
-from harness.record import Contender, L2State, Measure, Reason
-from harness.run import DeviceInfo
+from harness.record import L2State, Measure, Reason
 from harness.verify.checks import Errors
 from harness.verify.inputs import InputKind
+from harness.verify.reference import Projection
+
+
+class Open(Model):
+    """First request: open the device. Answered by DeviceInfo."""
+
+    type: Literal["open"] = "open"
+    device: str
+    """`cpu` or `cuda:N`."""
+
+
+class Prepare(Model):
+    """Lay out the buffers of a problem and bind the submission. Answered by Prepared."""
+
+    type: Literal["prepare"] = "prepare"
+    problem: Problem
+    """The problem."""
+    plan: Plan
+    """How the submission computes it."""
+    artifacts: dict[Name, str]
+    """Built file of each kernel of the plan."""
+    window_ns: Positive
+    """Length that a window should have."""
+
+
+class Prepared(Model):
+    """A submission is bound."""
+
+    submission: OperationInfo
+    """The submission's operation."""
+    warm_applies: bool
+    """Whether one set fits in the last-level cache."""
+
+
+class Draw(Model):
+    """Run the submission on fresh inputs of one kind and compare every output with float64. Answered by Inspection."""
+
+    type: Literal["draw"] = "draw"
+    kind: InputKind
+    """Kind of input."""
+    draws: Positive
+    """Buffer sets, each with inputs of its own."""
+    seed: Count
+    """Seed of inputs and poison."""
+    repeat: bool
+    """Run a second time, with other poison, and compare bits."""
+
+
+class Integrity(Model):
+    """What an operation did beside writing C."""
+
+    guards_changed: bool
+    """A gap around a buffer was written."""
+    inputs_changed: bool
+    """A or B was written."""
+    workspace_dirty: bool
+    """The zeroed part of the workspace was not zero afterwards."""
+
+
+class Inspection(Model):
+    """What the outputs looked like. Facts; the parent judges."""
+
+    integrity: Integrity
+    """Memory around the outputs."""
+    errors: Errors | None = None
+    """Comparison with float64 of every output."""
+    projection: Projection | None = None
+    """Freivalds projection instead."""
+    repeatable: bool | None = None
+    """Whether a second run gave the same bits; null when not tried."""
+
+
+class Select(Model):
+    """Choose layout and algorithm of contenders for one measure, and size their windows. Answered by Selected.
+
+    Baselines and the submission are asked for separately, so that it is clear whose work hangs or dies.
+    """
+
+    type: Literal["select"] = "select"
+    measure: Measure
+    """What will be timed."""
+    contenders: tuple[Name, ...]
+    """Baselines, or the submission."""
+    keys: dict[Name, str] = Field(default_factory=dict)
+    """Choices of baselines known from before, which do not race again."""
+    seed: Count
+    """Seed of inputs and of the order of windows."""
+
+
+class Choice(Model):
+    """What one contender settled on for a measure."""
+
+    operation: OperationInfo
+    """The operation."""
+    launches_per_window: Positive
+    """Operations in each of its scoring windows."""
+    selection_window_ns: tuple[Positive, ...] = ()
+    """Its windows in the selection rounds, of `selection_launches` operations each."""
+    selection_launches: Positive = 1
+    """Operations in a selection window."""
+    errors: Errors | None = None
+    """A baseline's errors on fresh normal inputs."""
+
+
+class Selected(Model):
+    """The choices of the contenders that were asked for."""
+
+    choices: dict[Name, Choice]
+    """By contender."""
+    best: Name
+    """The fastest of them in the selection rounds."""
+
+
+class Round(Model):
+    """Time every contender once and verify the submission's outputs. Answered by RoundResult."""
+
+    type: Literal["round"] = "round"
+    measure: Measure
+    """What is timed."""
+    order: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Contenders in the order of their windows."""
+    seed: Count
+    """Seed of the submission's inputs, and of its projection."""
+    full: bool
+    """Compare every output with float64 rather than project."""
+
+
+class RoundResult(Model):
+    """One round."""
+
+    times: dict[Name, WindowTime]
+    """By contender."""
+    inspection: Inspection | None = None
+    """The submission's outputs; null where it was not in the order."""
+
+
+class OpenProblem(Model):
+    """To an untrusted worker: use this arena. Answered by Done."""
+
+    type: Literal["open_problem"] = "open_problem"
+    layout: ArenaLayout
+    """The arena in the shared memory."""
+
+
+class BindSubmission(Model):
+    """To an untrusted worker: load the library. Answered by OperationInfo."""
+
+    type: Literal["bind_submission"] = "bind_submission"
+    plan: Plan
+    """The plan."""
+    artifacts: dict[Name, str]
+    """Built file of each kernel."""
+
+
+class BindBaselines(Model):
+    """To an untrusted worker: offer candidates. Answered by Bound."""
+
+    type: Literal["bind_baselines"] = "bind_baselines"
+    names: tuple[Name, ...]
+    """Which baselines."""
+
+
+class Bound(Model):
+    """Candidates of the baselines."""
+
+    operations: tuple[OperationInfo, ...]
+    """All candidates."""
+
+
+class RunOnce(Model):
+    """To an untrusted worker: run an operation on each slot. Answered by Done."""
+
+    type: Literal["run_once"] = "run_once"
+    key: str
+    """The operation."""
+    slots: tuple[Count, ...]
+    """Slots."""
+
+
+class ArmWindow(Model):
+    """To an untrusted worker: bring the caches into a state and run the unscored operations. Answered by Done."""
+
+    type: Literal["arm_window"] = "arm_window"
+    key: str
+    """The operation."""
+    slots: tuple[Count, ...]
+    """Slots of all operations."""
+    unscored: Count
+    """How many of them are not timed."""
+    l2_state: L2State
+    """State of the data."""
+
+
+class TimeWindow(Model):
+    """To an untrusted worker: time the window that was armed. Answered by WindowTime."""
+
+    type: Literal["time_window"] = "time_window"
+
+
+class Done(Model):
+    """It worked and there is nothing to say."""
+
+
+class Failure(Model):
+    """It did not work."""
+
+    type: Literal["failure"] = "failure"
+    reason: Reason
+    """Why."""
+    detail: str
+    """One sentence."""
+    fatal: bool
+    """Whether the device's context is lost, so that the worker must be replaced."""
+
+
+Request = Annotated[
+    Open | Prepare | Draw | Select | Round | OpenProblem | BindSubmission | BindBaselines | RunOnce | ArmWindow | TimeWindow,
+    Field(discriminator="type"),
+]
+

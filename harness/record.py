@@ -124,20 +124,13 @@ class Measure(Model):
         return f"{self.mode}/{self.l2_state}"
 
 
-class Contender(Model):
-    """One side of a comparison: the submission or a baseline, and what it chose for this shape."""
+class ContenderTiming(Model):
+    """What one contender chose for a measure, and its times. A view divides `window_median_ns` by `launches_per_window`."""
 
-    name: Name
-    """`submission`, or the baseline's name."""
     layout: Layout
     """Layout of B that it was measured with."""
     description: str
     """What it chose: kernels, algorithm, workspace; free text for people."""
-
-
-class ContenderTiming(Model):
-    """Times of one contender in one measure. A view's time per launch is `window_median_ns / launches_per_window`."""
-
     launches_per_window: Positive
     """Operations timed by one window (R)."""
     window_median_ns: Positive
@@ -237,8 +230,6 @@ class Record(Document):
     """The baselines that the run declares."""
     not_applicable: tuple[Measure, ...] = ()
     """Declared measures that this shape cannot have, such as warm where one set exceeds the cache."""
-    contenders: tuple[Contender, ...] = ()
-    """Who was measured, and what each chose."""
     verification: Verification | None = None
     """What verification measured."""
     timings: tuple[Timing, ...] = ()
@@ -262,8 +253,8 @@ class Record(Document):
             if self.timings:
                 raise ValueError(f"a record that is {self.status} has no times")
             return self
-        if self.verification is None or not self.contenders:
-            raise ValueError("a verified record holds its verification and its contenders")
+        if self.verification is None:
+            raise ValueError("a verified record holds what verification measured")
         expected = {str(m) for m in self.measures} - {str(m) for m in self.not_applicable}
         timed = [str(timing.measure) for timing in self.timings]
         if set(timed) != expected or len(timed) != len(expected):
@@ -271,6 +262,4 @@ class Record(Document):
         for timing in self.timings:
             if set(timing.speedups) != set(self.baselines):
                 raise ValueError(f"{timing.measure} has baselines {sorted(timing.speedups)}, declared {sorted(self.baselines)}")
-        if {contender.name for contender in self.contenders} != {*self.baselines, SUBMISSION}:
-            raise ValueError("contenders must be the submission and every declared baseline")
         return self

@@ -119,6 +119,8 @@ class SampleLine(Document):
     """Operations per window."""
     window_ns: tuple[Positive, ...]
     """Length of each scoring window, in order of the rounds."""
+    selection_launches: Positive = 1
+    """Operations per selection window."""
     selection_window_ns: tuple[Positive, ...] = ()
     """Windows of the selection rounds, which share no sample with the scoring rounds."""
 

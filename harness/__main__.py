@@ -1,0 +1,5 @@
+"""`python -m harness` is `hgemm`."""
+
+from harness.cli import main
+
+main()

@@ -1,0 +1,269 @@
+"""Bench: one problem on one device, seen from the trusted side. It draws inputs, has operations run and timed, compares
+outputs, and reports facts; the parent judges them.
+
+It lives where no code of the submission runs: inside the worker for kind `device`, inside the parent for kind `native`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from harness.devices import GUARD_BITS, UNSCORED_OPERATIONS, ArenaLayout, Device, OperationInfo, WindowTime, poison
+from harness.messages import (
+    Choice,
+    Draw,
+    Inspection,
+    Integrity,
+    Prepare,
+    Prepared,
+    Round,
+    RoundResult,
+    Select,
+    Selected,
+)
+from harness.plan import Plan
+from harness.problem import Track
+from harness.record import SUBMISSION, L2State
+from harness.timing.offline import select
+from harness.verify.checks import Errors, compare
+from harness.verify.inputs import InputKind, fill, plan_draws
+from harness.verify.reference import project
+
+if TYPE_CHECKING:
+    import torch
+
+    from harness.devices import Sets
+
+MAX_SLOTS = 514
+"""Buffer sets at most, and operations of a window on warm data."""
+MAX_SLOTS_CPU = 130
+"""The same on the CPU, where filling and comparing them takes most of the time."""
+LAUNCH_ESTIMATE_NS = 1_500
+"""What a launch adds to the roof when the number of buffer sets is sized."""
+SPAN_OF_L2 = 4
+"""Buffer sets are spread over this many times the last-level cache."""
+WARM_SHARE_OF_L2 = 0.5
+"""A set fits the last-level cache when it takes at most this share: each half of a GPU's cache may hold its own copy."""
+ARENA_SHARE_OF_MEMORY = 0.15
+SELECTION_SHARE = 5
+"""A selection window lasts this fraction of a scoring window."""
+BASELINE_DRAWS = 2
+
+
+class Bench:
+    """Serves Prepare, Draw, Select and Round requests, in that order, for one problem after another."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._chosen: dict[str, dict[str, Choice]] = {}
+        self._orders: dict[int, tuple[int, ...]] = {}
+
+    def prepare(self, request: Prepare) -> Prepared:
+        """Lay out the buffers and bind the submission.
+
+        Raises:
+            SubmissionFault: the plan cannot be bound.
+        """
+        problem, profile = request.problem, self.device.profile
+        roof_ns = profile.roof_ns(problem) + LAUNCH_ESTIMATE_NS
+        wanted = int(request.window_ns / roof_ns) + 1 + UNSCORED_OPERATIONS
+        room = int(profile.memory_bytes * ARENA_SHARE_OF_MEMORY) // (problem.bytes_total + problem.c_bytes)
+        least = UNSCORED_OPERATIONS + 1
+        draws = max(draw.sets for draw in plan_draws(problem))
+        slots = max(least, draws, min(wanted, room, self._most_slots))
+        self._plan: Plan = request.plan
+        self._window_ns = request.window_ns
+        self._roof_ns = roof_ns
+        self._layout = ArenaLayout.plan(problem, slots, SPAN_OF_L2 * profile.l2_bytes, request.plan.workspace_bytes)
+        self._memory = self.device.memory(self._layout.total_bytes)
+        self._chosen, self._orders = {}, {}
+        for guard in self._layout.guards(self._memory):
+            guard.fill_(_signed(GUARD_BITS))
+        self._workspace[: self._plan.zeroed_bytes].zero_()
+        self.device.open_problem(self._layout)
+        self._submission = self.device.bind_submission(request.plan, request.artifacts)
+        return Prepared(submission=self._submission, warm_applies=self._warm_applies)
+
+    def draw(self, request: Draw) -> Inspection:
+        """Run the submission on fresh inputs of one kind.
+
+        Raises:
+            SubmissionFault: it could not be launched, or faulted.
+        """
+        rng = random.Random(request.seed)
+        slots = tuple(range(request.draws))
+        sets = self._first_sets(len(slots), self._submission)
+        bits = self._refresh(sets, request.kind, rng)
+        before = self._digests(sets)
+        self.device.run(self._submission.key, slots)
+        errors = compare(sets.a, sets.b, sets.c, request.kind, self._track, bits)
+        integrity = self._integrity(sets, before)
+        if not request.repeat:
+            return Inspection(errors=errors, integrity=integrity)
+        first = sets.c.clone()
+        bits = self._poison_outputs(sets, rng)
+        self.device.run(self._submission.key, slots)
+        again = compare(sets.a, sets.b, sets.c, request.kind, self._track, bits)
+        return Inspection(
+            errors=errors.merge(again),
+            integrity=_either(integrity, self._integrity(sets, before)),
+            repeatable=bool((first.view(_int16()) == sets.c.view(_int16())).all().item()),
+        )
+
+    def select(self, request: Select) -> Selected:
+        """Choose the contenders' layouts and algorithms for a measure, and size their windows."""
+        rng = random.Random(request.seed)
+        l2_state = request.measure.l2_state
+        operations = self._candidates(request)
+        self._refresh(self._first_sets(self._layout.slots, self._submission), InputKind.NORMAL, rng)
+
+        def window(key: str, launches: int) -> WindowTime:
+            return self.device.window(key, self._slots(launches, l2_state, rng, unscored), l2_state, unscored)
+
+        # Where one operation takes long, neither its predecessor nor the window's constant matters in a selection.
+        unscored = UNSCORED_OPERATIONS if self._roof_ns < 200_000 else 0
+        chosen = select(operations, window, lambda ns: self._launches(ns, l2_state, SELECTION_SHARE), rng.getrandbits(32))
+        choices = {
+            name: Choice(
+                operation=pick.operation,
+                launches_per_window=self._launches(pick.launch_ns, l2_state, 1),
+                selection_window_ns=pick.window_ns,
+                selection_launches=pick.launches,
+                errors=self._baseline_errors(pick.operation, rng) if name != SUBMISSION else None,
+            )
+            for name, pick in chosen.items()
+        }
+        kept = {choice.operation.key for chosen in (*self._chosen.values(), choices) for choice in chosen.values()}
+        self.device.drop(tuple(operation.key for operation in operations if operation.key not in kept))
+        self._chosen.setdefault(str(request.measure), {}).update(choices)
+        return Selected(choices=choices, best=min(chosen, key=lambda name: chosen[name].launch_ns))
+
+    def round(self, request: Round) -> RoundResult:
+        """Time every contender once in the given order; the submission's outputs are looked at when all are done.
+
+        Its inputs are drawn for it alone right before its window, and nothing else in memory was computed from them.
+
+        Raises:
+            SubmissionFault: the submission faulted.
+        """
+        rng = random.Random(request.seed)
+        l2_state = request.measure.l2_state
+        choices = self._chosen[str(request.measure)]
+        times: dict[str, WindowTime] = {}
+        pending: tuple[Sets, int, list[int]] | None = None
+        for name in request.order:
+            choice = choices[name]
+            slots = self._slots(choice.launches_per_window, l2_state, rng, UNSCORED_OPERATIONS)
+            if name == SUBMISSION:
+                sets = self._first_sets(len(set(slots)), choice.operation)
+                bits = self._refresh(sets, InputKind.NORMAL, rng)
+                pending = (sets, bits, self._digests(sets))
+            times[name] = self.device.window(choice.operation.key, slots, l2_state, UNSCORED_OPERATIONS)
+        if pending is None:
+            return RoundResult(times=times)
+        sets, bits, before = pending
+        integrity = self._integrity(sets, before)
+        if request.full:
+            errors = compare(sets.a, sets.b, sets.c, InputKind.NORMAL, self._track, bits)
+            return RoundResult(times=times, inspection=Inspection(integrity=integrity, errors=errors))
+        late = random.SystemRandom().getrandbits(62)
+        projection = project(sets.a, sets.b, sets.c, late, self._track, bits)
+        return RoundResult(times=times, inspection=Inspection(integrity=integrity, projection=projection))
+
+    @property
+    def _workspace(self) -> torch.Tensor:
+        return self._layout.workspace(self._memory)
+
+    @property
+    def _most_slots(self) -> int:
+        return MAX_SLOTS_CPU if self.device.profile.is_cpu else MAX_SLOTS
+
+    @property
+    def _track(self) -> Track:
+        return self._layout.problem.track
+
+    @property
+    def _warm_applies(self) -> bool:
+        return self._layout.problem.bytes_total <= WARM_SHARE_OF_L2 * self.device.profile.l2_bytes
+
+    def _candidates(self, request: Select) -> list[OperationInfo]:
+        if request.contenders == (SUBMISSION,):
+            return [self._submission]
+        unknown = tuple(name for name in request.contenders if name not in request.keys)
+        known = tuple(name for name in request.contenders if name in request.keys)
+        found = list(self.device.bind_baselines(unknown, None)) if unknown else []
+        if known:
+            found += self.device.bind_baselines(known, tuple(request.keys[name] for name in known))
+        return found
+
+    def _launches(self, launch_ns: float, l2_state: L2State, share: int) -> int:
+        """Launches that fill a window's length divided by `share`."""
+        wanted = int(self._window_ns / share / max(launch_ns, self._roof_ns)) + 1
+        most = min(self._layout.slots, self._most_slots) - UNSCORED_OPERATIONS if l2_state is L2State.COLD else self._most_slots
+        return min(wanted, most)
+
+    def _slots(self, launches: int, l2_state: L2State, rng: random.Random, unscored: int) -> tuple[int, ...]:
+        """Distinct slots in random order for cold data, the same slot again and again for warm data.
+
+        Drawn once per problem and length, so that a device can keep what it built for a window.
+        """
+        count = launches + unscored
+        if l2_state is L2State.WARM:
+            return (0,) * count
+        if count not in self._orders:
+            self._orders[count] = tuple(rng.sample(range(count), count))
+        return self._orders[count]
+
+    def _first_sets(self, count: int, operation: OperationInfo) -> Sets:
+        baseline = operation.contender != SUBMISSION
+        sets = self._layout.sets(self._memory, operation.layout, baseline)
+        return type(sets)(sets.a[:count], sets.b[:count], sets.c[:count])
+
+    def _refresh(self, sets: Sets, kind: InputKind, rng: random.Random) -> int:
+        fill(kind, sets.a, sets.b, rng.getrandbits(62))
+        return self._poison_outputs(sets, rng)
+
+    def _poison_outputs(self, sets: Sets, rng: random.Random) -> int:
+        """Poison C and what of the workspace is undefined; returns the bits."""
+        bits = poison(rng.getrandbits(16))
+        sets.c.view(_int16()).fill_(_signed(bits))
+        undefined = self._workspace[self._plan.zeroed_bytes :]
+        undefined.fill_(rng.getrandbits(7) | 0x80)
+        return bits
+
+    def _digests(self, sets: Sets) -> list[int]:
+        return [self.device.digest(sets.a), self.device.digest(sets.b)]
+
+    def _integrity(self, sets: Sets, before: list[int]) -> Integrity:
+        guards = self._layout.guards(self._memory)
+        return Integrity(
+            guards_changed=not all(bool((guard == _signed(GUARD_BITS)).all().item()) for guard in guards),
+            inputs_changed=self._digests(sets) != before,
+            workspace_dirty=bool(self._workspace[: self._plan.zeroed_bytes].any().item()),
+        )
+
+    def _baseline_errors(self, operation: OperationInfo, rng: random.Random) -> Errors:
+        count = min(BASELINE_DRAWS, self._layout.slots)
+        sets = self._first_sets(count, operation)
+        bits = self._refresh(sets, InputKind.NORMAL, rng)
+        self.device.run(operation.key, tuple(range(count)))
+        return compare(sets.a, sets.b, sets.c, InputKind.NORMAL, self._track, bits)
+
+
+def _either(first: Integrity, second: Integrity) -> Integrity:
+    return Integrity(
+        guards_changed=first.guards_changed or second.guards_changed,
+        inputs_changed=first.inputs_changed or second.inputs_changed,
+        workspace_dirty=first.workspace_dirty or second.workspace_dirty,
+    )
+
+
+def _int16() -> torch.dtype:
+    import torch
+
+    return torch.int16
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 16) if bits >= 1 << 15 else bits

@@ -1,0 +1,201 @@
+"""Channel: a worker process at the other end of a private socket, with deadlines, and its chatter kept out of the way."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from harness.messages import Failure
+from harness.model import HgemmError, Model, one_sentence
+
+MAX_MESSAGE_BYTES = 64 << 20
+CHATTER_LINES = 40
+CHATTER_LINE_BYTES = 400
+PASSED_ON = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES", "HGEMM_CACHE", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+"""Environment variables that a worker inherits; all others stay behind."""
+
+_HEADER = struct.Struct(">I")
+_Reply = TypeVar("_Reply", bound=Model)
+
+
+class WorkerFailed(HgemmError):
+    """The worker answered that it could not, and is still there unless `fatal`."""
+
+    exit_code = 3
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+
+
+class WorkerTimeout(HgemmError):
+    """The worker did not answer in time; it was killed."""
+
+    exit_code = 3
+
+
+class WorkerDied(HgemmError):
+    """The worker's process ended without an answer."""
+
+    exit_code = 3
+
+    def __init__(self, returncode: int, chatter: str) -> None:
+        self.returncode = returncode
+        how = f"signal {signal.Signals(-returncode).name}" if returncode < 0 else f"exit status {returncode}"
+        super().__init__(f"the worker ended with {how}" + (f"; it last printed: {chatter}" if chatter else "") + ".")
+
+
+class Endpoint:
+    """One end of the socket: whole messages, each a length and that many bytes of JSON."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    def send(self, message: Model) -> None:
+        """Send one message."""
+        data = message.model_dump_json().encode()
+        self._socket.sendall(_HEADER.pack(len(data)) + data)
+
+    def receive(self, deadline: float | None = None) -> bytes:
+        """The next message, JSON.
+
+        Raises:
+            EOFError: the other side is gone, or sent a message that is too long.
+            TimeoutError: nothing whole arrived before `deadline` (of time.monotonic).
+        """
+        size = _HEADER.unpack(self._exactly(_HEADER.size, deadline))[0]
+        if size > MAX_MESSAGE_BYTES:
+            raise EOFError(f"a message of {size} bytes")
+        return self._exactly(size, deadline)
+
+    def _exactly(self, size: int, deadline: float | None) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            if deadline is not None:
+                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            piece = self._socket.recv(min(1 << 20, size - len(data)))
+            if not piece:
+                raise EOFError("closed")
+            data += piece
+        return bytes(data)
+
+
+class WorkerProcess:
+    """A fresh interpreter running `harness.worker`, spoken to over a private socket.
+
+    Its standard output and error are drained for as long as it lives and all but the tail is thrown away, so a worker
+    that prints megabytes neither blocks nor costs memory.
+    """
+
+    def __init__(self, arguments: tuple[str, ...], pass_fds: tuple[int, ...] = ()) -> None:
+        ours, theirs = socket.socketpair()
+        self._chatter: collections.deque[bytes] = collections.deque(maxlen=CHATTER_LINES)
+        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(Path(__file__).resolve().parents[1]), *filter(None, [environment.get("PYTHONPATH")])]
+        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-B", "-m", "harness.worker", str(theirs.fileno()), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                pass_fds=(theirs.fileno(), *pass_fds),
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+        self._socket = ours
+        self._endpoint = Endpoint(ours)
+        self._drain = threading.Thread(target=self._drain_chatter, daemon=True)
+        self._drain.start()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def call(self, request: Model, reply: type[_Reply], timeout_s: float) -> _Reply:
+        """Send a request and wait for its answer.
+
+        Raises:
+            WorkerFailed: the worker says that it could not.
+            WorkerTimeout: no answer within `timeout_s` seconds; the worker is killed.
+            WorkerDied: its process ended, or it sent something that is not an answer (then it is killed).
+        """
+        try:
+            self._endpoint.send(request)
+            data = self._endpoint.receive(time.monotonic() + timeout_s)
+        except TimeoutError:
+            self.kill()
+            raise WorkerTimeout(f"no answer within {timeout_s:.0f} s; the worker was killed.") from None
+        except (EOFError, OSError):
+            raise self._died() from None
+        try:
+            if data.startswith(b'{"type":"failure"'):
+                raise WorkerFailed(Failure.model_validate_json(data))
+            return reply.model_validate_json(data)
+        except ValidationError as error:
+            self.kill()
+            self._chatter.append(f"(an answer that is not valid: {one_sentence(error)})".encode())
+            raise self._died() from None
+
+    def kill(self) -> None:
+        """End the worker and everything that it started, and wait for it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._socket.close()
+        self._drain.join(timeout=5)
+
+    def close(self) -> None:
+        """Let the worker end by itself, then make sure."""
+        self._socket.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        self.kill()
+
+    def chatter(self) -> str:
+        """The tail of what the worker printed, on one line."""
+        text = b" | ".join(self._chatter).decode("utf-8", "replace")
+        return "".join(character if character.isprintable() else " " for character in text)[-1000:]
+
+    def _died(self) -> WorkerDied:
+        try:
+            returncode = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            returncode = self._process.returncode
+        self.kill()
+        return WorkerDied(returncode, self.chatter())
+
+    def _drain_chatter(self) -> None:
+        pipe = self._process.stdout
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)
+        with selectors.DefaultSelector() as selector, pipe:
+            selector.register(pipe, selectors.EVENT_READ)
+            while True:
+                selector.select()
+                data = os.read(pipe.fileno(), 1 << 16)
+                if not data:
+                    return
+                for line in data[-CHATTER_LINES * CHATTER_LINE_BYTES :].splitlines()[-CHATTER_LINES:]:
+                    self._chatter.append(line[:CHATTER_LINE_BYTES])

@@ -1,0 +1,86 @@
+"""`hgemm run`: verify and time a submission over a set of shapes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from harness.model import DataError
+from harness.record import Record, Status
+
+
+def run(
+    submission: Annotated[Path | None, typer.Argument(help="Directory of the submission.", show_default=False)] = None,
+    shapes: Annotated[str | None, typer.Option(help="A set (hgemm shapes lists them), a file, or MxNxK,MxNxK,…")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda:0, …")] = "auto",
+    output: Annotated[Path, typer.Option(help="Where the run's directory is made.")] = Path("runs"),
+    resume: Annotated[Path | None, typer.Option(help="Go on with this run instead of starting one.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Stop cleanly after this many seconds; resume later.", min=1)] = None,
+    deadline: Annotated[float, typer.Option(help="Seconds that one shape may take.", min=1)] = 60.0,
+    sustained: Annotated[bool, typer.Option(help="Longer windows on compute-bound shapes.")] = False,
+    compiler: Annotated[str, typer.Option(help="nvrtc or nvcc.")] = "nvrtc",
+    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+) -> None:
+    """Verify and time a submission over a set of shapes.
+
+    Every output of every timed window is verified. Kill it at any time: `--resume RUN` goes on where it stopped.
+
+    Exit codes: 0 all verified, 1 some rejected, 3 the machine failed, 4 incomplete, 130 interrupted.
+    """
+    from harness.build import BuildOptions
+    from harness.commands.console import RunDisplay, print_report
+    from harness.evaluate import Evaluator
+    from harness.protocol import Purpose, protocol_for
+    from harness.run import Run
+    from harness.session import RunSession
+    from harness.submission import Submission
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    if resume is not None:
+        if submission is not None or shapes is not None:
+            raise DataError("--resume takes everything from the run; give no submission and no --shapes with it.")
+        session = RunSession.resume(resume, device, BuildOptions(compiler=compiler))
+    else:
+        if submission is None:
+            raise DataError("give the submission's directory, as in: hgemm run submissions/cpu-blocked --shapes cpu")
+        from harness.machine import choose_device
+        from harness.problem_sets import resolve_shapes
+
+        tree = Submission.read(submission)
+        choice = choose_device(device if device != "auto" or "cpu" not in tree.manifest.targets else "cpu")
+        protocol = protocol_for(choice.profile, Purpose.FULL, sustained).model_copy(update={"deadline_s": deadline})
+        shape_set = resolve_shapes(shapes or ("cpu" if choice.profile.is_cpu else "quick"), tree.manifest.track)
+        evaluator = Evaluator(choice.name, protocol, build=BuildOptions(compiler=compiler))
+        session = RunSession.start(evaluator, tree, shape_set, output, tuple(sys.argv))
+    stop_at = None if budget is None else time.monotonic() + budget
+    interrupted = False
+    with session, RunDisplay(session, quiet=not sys.stderr.isatty()) as display:
+        try:
+            session.go(display.step, display.record, stop_at)
+        except KeyboardInterrupt:
+            interrupted = True
+    print_report(Run.read(session.run.path), as_json=json)
+    sys.exit(130 if interrupted else exit_code(list(session.run.latest().values()), len(session.run.remaining())))
+
+
+def exit_code(records: list[Record], remaining: int) -> int:
+    """0 verified, 1 rejected, 3 machine, 4 incomplete; the first of 3, 1, 4 that applies."""
+    statuses = {record.status for record in records}
+    if Status.INFRA_ERROR in statuses:
+        return 3
+    if Status.REJECTED in statuses:
+        return 1
+    if remaining or statuses - {Status.VERIFIED}:
+        return 4
+    return 0
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise KeyboardInterrupt(os.strerror(0))

@@ -1,0 +1,143 @@
+"""The untrusted side of the CPU device: runs in the worker, together with the submission's library and the baselines."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import mmap
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.baselines.torch_matmul import cpu_candidates
+from harness.devices import ArenaLayout, BufferSet, OperationInfo, SubmissionFault, WindowTime
+from harness.devices.cpu import ARENA_BYTES, host_uuid
+from harness.messages import ArmWindow, BindBaselines, BindSubmission, Bound, Done, Open, OpenProblem, RunOnce, TimeWindow
+from harness.plan import Call, Plan
+from harness.record import SUBMISSION, L2State, Reason
+from harness.run import DeviceInfo
+
+if TYPE_CHECKING:
+    pass
+
+FLUSH_BYTES = 32 << 20
+"""Written, then read, before a cold window."""
+
+
+class HostOperation(NamedTuple):
+    """An operation and the function that runs it."""
+
+    info: OperationInfo
+    enqueue: Callable[[BufferSet], object]
+
+
+class Host:
+    """Serves the requests of `CpuDevice`."""
+
+    def __init__(self, descriptor: int) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        self._memory = torch.frombuffer(mmap.mmap(descriptor, ARENA_BYTES), dtype=torch.uint8)
+        self._flush = torch.zeros(FLUSH_BYTES // 8, dtype=torch.int64)
+        self._operations: dict[str, HostOperation] = {}
+
+    def open(self, request: Open) -> DeviceInfo:
+        """Describe this host."""
+        return DeviceInfo(
+            profile="cpu",
+            name=_processor(),
+            uuid=host_uuid(),
+            driver=platform.release(),
+            libraries={
+                "python": platform.python_version(),
+                "torch": importlib.metadata.version("torch"),
+                "numpy": importlib.metadata.version("numpy"),
+            },
+            timer="time.perf_counter_ns",
+            conditions={"threads": "1, pinned", "cores": str(os.cpu_count())},
+        )
+
+    def open_problem(self, request: OpenProblem) -> Done:
+        """Use another arena."""
+        self._layout: ArenaLayout = request.layout
+        self._operations = {}
+        return Done()
+
+    def bind_submission(self, request: BindSubmission) -> OperationInfo:
+        """Load the submission's library."""
+        plan = request.plan
+        (step,) = (step for step in plan.steps if isinstance(step, Call))
+        call = _function(Path(request.artifacts[step.kernel]), plan, step.kernel)
+        problem = self._layout.problem
+
+        def enqueue(buffers: BufferSet) -> None:
+            pointers = (buffers.a.data_ptr(), buffers.b.data_ptr(), buffers.c.data_ptr(), buffers.workspace.data_ptr())
+            call(*pointers, problem.m, problem.n, problem.k)
+
+        info = OperationInfo(
+            key=SUBMISSION, contender=SUBMISSION, layout=plan.layout, description=f"{plan.kernels[step.kernel].entry} (C)"
+        )
+        self._operations[info.key] = HostOperation(info, enqueue)
+        return info
+
+    def bind_baselines(self, request: BindBaselines) -> Bound:
+        """Offer both layouts of every baseline."""
+        found = [HostOperation(info, enqueue) for info, enqueue in cpu_candidates(request.names)]
+        self._operations.update({operation.info.key: operation for operation in found})
+        return Bound(operations=tuple(operation.info for operation in found))
+
+    def run_once(self, request: RunOnce) -> Done:
+        """Run an operation on each slot."""
+        operation = self._operations[request.key]
+        for buffers in self._buffers(operation, request.slots):
+            operation.enqueue(buffers)
+        return Done()
+
+    def arm_window(self, request: ArmWindow) -> Done:
+        """Flush the caches where data are to be cold, and run the unscored operations."""
+        operation = self._operations[request.key]
+        unscored = self._buffers(operation, request.slots[: request.unscored])
+        self._armed = (operation, self._buffers(operation, request.slots[request.unscored :]))
+        if request.l2_state is L2State.COLD:
+            self._flush.add_(1)
+            self._flush.sum()
+        for buffers in unscored:
+            operation.enqueue(buffers)
+        return Done()
+
+    def time_window(self, request: TimeWindow) -> WindowTime:
+        """Time the window that was armed."""
+        operation, armed = self._armed
+        enqueue = operation.enqueue
+        started = time.perf_counter_ns()
+        for buffers in armed:
+            enqueue(buffers)
+        return WindowTime(window_ns=time.perf_counter_ns() - started)
+
+    def _buffers(self, operation: HostOperation, slots: tuple[int, ...]) -> list[BufferSet]:
+        baseline = operation.info.contender != SUBMISSION
+        sets = self._layout.sets(self._memory, operation.info.layout, baseline)
+        workspace = self._layout.workspace(self._memory)
+        return [BufferSet(sets.a[slot], sets.b[slot], sets.c[slot], workspace) for slot in slots]
+
+
+def _function(library: Path, plan: Plan, kernel: str) -> Callable[..., None]:
+    try:
+        function = getattr(ctypes.CDLL(str(library)), plan.kernels[kernel].entry)
+    except (OSError, AttributeError) as error:
+        raise SubmissionFault(Reason.LAUNCH_ERROR, f"the library of {kernel} cannot be loaded: {error}") from error
+    function.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 3
+    function.restype = None
+    return function  # type: ignore[no-any-return]
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()

@@ -1,0 +1,137 @@
+"""Drivers: how the parent reaches a Bench, beside it (kind `native`, untrusted worker) or inside the worker (kind `device`)."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol, TypeVar
+
+from harness.channel import WorkerFailed, WorkerProcess
+from harness.devices import MACHINE_REASONS, MachineFault, SubmissionFault
+from harness.messages import Draw, Inspection, Open, Prepare, Prepared, Round, RoundResult, Select, Selected
+from harness.model import DataError, Model
+from harness.profiles import DeviceProfile, load_profile
+from harness.run import DeviceInfo
+
+OPEN_TIMEOUT_S = 180.0
+_Reply = TypeVar("_Reply", bound=Model)
+
+
+class Driver(Protocol):
+    """A worker with a device, from the parent's side.
+
+    Every request may raise SubmissionFault (the submission's fault), MachineFault, WorkerTimeout or WorkerDied.
+    """
+
+    info: DeviceInfo
+    profile: DeviceProfile
+    deadline: float
+    """Until when (time.monotonic) requests must be answered."""
+
+    def prepare(self, request: Prepare) -> Prepared: ...  # noqa: D102
+    def draw(self, request: Draw) -> Inspection: ...  # noqa: D102
+    def select(self, request: Select) -> Selected: ...  # noqa: D102
+    def round(self, request: Round) -> RoundResult: ...  # noqa: D102
+
+    def close(self) -> None:
+        """Let the worker end."""
+        ...
+
+    def kill(self) -> None:
+        """End the worker at once."""
+        ...
+
+
+class RemoteDriver:
+    """A trusted worker that holds the whole Bench: CUDA devices, kind `device`."""
+
+    def __init__(self, device: str) -> None:
+        self.worker = WorkerProcess(())
+        self.deadline = time.monotonic() + OPEN_TIMEOUT_S
+        try:
+            self.info = self._call(Open(device=device), DeviceInfo)
+        except BaseException:
+            self.worker.kill()
+            raise
+        self.profile = load_profile(self.info.profile)
+
+    def prepare(self, request: Prepare) -> Prepared:
+        """See Bench.prepare."""
+        return self._call(request, Prepared)
+
+    def draw(self, request: Draw) -> Inspection:
+        """See Bench.draw."""
+        return self._call(request, Inspection)
+
+    def select(self, request: Select) -> Selected:
+        """See Bench.select."""
+        return self._call(request, Selected)
+
+    def round(self, request: Round) -> RoundResult:
+        """See Bench.round."""
+        return self._call(request, RoundResult)
+
+    def close(self) -> None:
+        """Let the worker end."""
+        self.worker.close()
+
+    def kill(self) -> None:
+        """End the worker at once."""
+        self.worker.kill()
+
+    def _call(self, request: Model, reply: type[_Reply]) -> _Reply:
+        try:
+            return self.worker.call(request, reply, max(0.1, self.deadline - time.monotonic()))
+        except WorkerFailed as error:
+            failure = error.failure
+            if failure.reason in MACHINE_REASONS:
+                raise MachineFault(failure.reason, failure.detail, failure.fatal) from error
+            raise SubmissionFault(failure.reason, failure.detail, failure.fatal) from error
+
+
+class LocalDriver:
+    """A Bench in this process over an untrusted worker: the CPU."""
+
+    def __init__(self) -> None:
+        from harness.bench import Bench
+        from harness.devices.cpu import CpuDevice
+
+        self._device = CpuDevice()
+        self._bench = Bench(self._device)
+        self.worker = self._device.worker
+        self.info = self._device.info
+        self.profile = self._device.profile
+        self.prepare = self._bench.prepare
+        self.draw = self._bench.draw
+        self.select = self._bench.select
+        self.round = self._bench.round
+
+    @property
+    def deadline(self) -> float:
+        """Until when requests must be answered."""
+        return self._device.deadline
+
+    @deadline.setter
+    def deadline(self, value: float) -> None:
+        self._device.deadline = value
+
+    def close(self) -> None:
+        """Let the worker end."""
+        self._device.close()
+
+    def kill(self) -> None:
+        """End the worker at once."""
+        self._device.kill()
+
+
+def open_driver(device: str) -> Driver:
+    """Start a worker on `cpu` or `cuda:N`.
+
+    Raises:
+        DataError: no such kind of device.
+        InfraError: the device cannot be opened.
+    """
+    if device == "cpu":
+        return LocalDriver()
+    if device.startswith("cuda:") and device.removeprefix("cuda:").isdigit():
+        return RemoteDriver(device)
+    raise DataError(f"{device!r} is not a device; write cpu, cuda:0, cuda:1 and so on.")

@@ -1,0 +1,296 @@
+"""Measurement: one problem on one driver, from the first input to a Record. All judgements are made here, in the parent."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from harness.devices import MachineFault, WindowTime
+from harness.drivers import Driver
+from harness.messages import Choice, Draw, Inspection, Integrity, Prepare, Round, Select
+from harness.plan import Plan
+from harness.problem import Problem
+from harness.profiles import DeviceProfile
+from harness.protocol import Protocol
+from harness.record import (
+    SUBMISSION,
+    ContenderTiming,
+    L2State,
+    Measure,
+    Reason,
+    Record,
+    Status,
+    Timing,
+    Verification,
+)
+from harness.run import SampleLine
+from harness.timing.offline import Rounds, score_rounds, speedups
+from harness.timing.statistics import median_ns
+from harness.verify.checks import Errors, judge
+from harness.verify.inputs import InputKind, plan_draws
+from harness.verify.reference import Projection
+
+LIMIT_SLACK = 0.98
+"""A time is impossible when it is below the device's limit times this."""
+FULL_CHECK_FLOPS = 4e9
+"""A window whose outputs cost less than this in float64 is always compared in full; others are in their first round."""
+SUSTAINED_FACTOR = 40
+SUSTAINED_LIMIT_NS = 100_000
+
+
+class Job(NamedTuple):
+    """One problem to measure."""
+
+    problem: Problem
+    plan: Plan
+    artifacts: dict[str, str]
+    attempt: int
+    segment: int
+    seed: str
+    """32 hex digits."""
+    rankable: bool
+
+
+class Measured(NamedTuple):
+    """A record with its raw samples."""
+
+    record: Record
+    samples: tuple[SampleLine, ...]
+
+
+class Rejected(Exception):
+    """The submission failed a check."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class Measurement:
+    """The procedure for one problem: prepare, verify, select, score."""
+
+    def __init__(self, driver: Driver, protocol: Protocol, job: Job, known: dict[str, dict[str, str]]) -> None:
+        self._driver = driver
+        self._protocol = protocol
+        self._job = job
+        self._known = known
+        self._phase_is_submissions = False
+        self._pools: dict[InputKind, Errors] = {}
+        self._repeatable: bool | None = None
+        self._checked = self._projected = 0
+        self._samples: list[SampleLine] = []
+
+    @property
+    def blames_submission(self) -> bool:
+        """Whether what runs now is the submission's, should the worker die or hang."""
+        return self._phase_is_submissions
+
+    def run(self) -> Measured:
+        """Measure.
+
+        Raises:
+            SubmissionFault, MachineFault, WorkerTimeout, WorkerDied: from the driver.
+        """
+        started = time.monotonic()
+        self._driver.deadline = started + self._protocol.deadline_s
+        try:
+            timings, inapplicable = self._measure()
+        except Rejected as rejection:
+            record = self._record(started, status=Status.REJECTED, reason=rejection.reason, detail=str(rejection))
+            return Measured(record, ())
+        record = self._record(started, status=Status.VERIFIED, timings=timings, not_applicable=inapplicable)
+        return Measured(record, tuple(self._samples))
+
+    def verification(self) -> Verification | None:
+        """What was measured so far."""
+        if not self._pools:
+            return None
+        normal = self._pools.get(InputKind.NORMAL)
+        return Verification(
+            draws=tuple(pool.stats() for pool in self._pools.values()),
+            timed_outputs_checked=self._checked,
+            timed_outputs_projected=self._projected,
+            precision_class=None if normal is None else normal.precision_class,
+            bitwise_repeatable=self._repeatable,
+        )
+
+    def _record(self, started: float, **fields: object) -> Record:
+        return Record.model_validate(
+            {
+                "problem": self._job.problem,
+                "attempt": self._job.attempt,
+                "segment": self._job.segment,
+                "measures": self._protocol.measures,
+                "baselines": self._protocol.baselines,
+                "verification": self.verification(),
+                "rankable": self._job.rankable,
+                "plan_sha256": self._job.plan.sha256(),
+                "seed": self._job.seed,
+                "seconds": round(time.monotonic() - started, 3),
+                **fields,
+            }
+        )
+
+    def _measure(self) -> tuple[tuple[Timing, ...], tuple[Measure, ...]]:
+        problem = self._job.problem
+        self._phase_is_submissions = True
+        prepared = self._driver.prepare(
+            Prepare(problem=problem, plan=self._job.plan, artifacts=self._job.artifacts, window_ns=self._window_ns())
+        )
+        for draw in plan_draws(problem):
+            request = Draw(kind=draw.kind, draws=draw.sets, seed=self._seed(f"draw/{draw.kind}"), repeat=True)
+            self._accept(self._driver.draw(request), draw.kind)
+        timings, inapplicable = [], []
+        for measure in self._protocol.measures:
+            if measure.l2_state is L2State.WARM and not prepared.warm_applies:
+                inapplicable.append(measure)
+            else:
+                timings.append(self._time(measure))
+        return tuple(timings), tuple(inapplicable)
+
+    def _time(self, measure: Measure) -> Timing:
+        choices, best = self._select(measure)
+        launches = {name: choice.launches_per_window for name, choice in choices.items()}
+        flops = launches[SUBMISSION] * self._job.problem.flops
+
+        def time_round(order: tuple[str, ...], number: int) -> Mapping[str, WindowTime]:
+            full = number == 0 or flops <= FULL_CHECK_FLOPS
+            request = Round(measure=measure, order=order, seed=self._seed(f"{measure}/round/{number}"), full=full)
+            result = self._driver.round(request)
+            assert result.inspection is not None
+            self._accept_timed(result.inspection)
+            return result.times
+
+        self._phase_is_submissions = True
+        seed = self._seed(f"{measure}/order")
+        rounds = score_rounds(launches, time_round, self._protocol.target_half_width, seed)
+        self._check_limits(rounds, choices, measure)
+        self._keep_samples(rounds, choices, measure)
+        return _timing(measure, rounds, choices, best)
+
+    def _select(self, measure: Measure) -> tuple[dict[str, Choice], str]:
+        seed = self._seed(f"{measure}/select")
+        known = self._known.setdefault(str(measure), {})
+        self._phase_is_submissions = False
+        selected = self._driver.select(
+            Select(measure=measure, contenders=self._protocol.baselines, keys=dict(known), seed=seed)
+        )
+        for name, choice in selected.choices.items():
+            known[name] = choice.operation.key
+            finding = judge(choice.errors, self._job.problem.track) if choice.errors is not None else None
+            if finding is not None:
+                raise MachineFault(Reason.BASELINE_ERROR, f"{name} is wrong for {self._job.problem}: {finding.detail}", False)
+        self._phase_is_submissions = True
+        mine = self._driver.select(Select(measure=measure, contenders=(SUBMISSION,), seed=seed + 1))
+        return {**selected.choices, **mine.choices}, selected.best
+
+    def _accept(self, inspection: Inspection, kind: InputKind) -> None:
+        """Pool what a draw measured and judge it."""
+        errors = inspection.errors
+        assert errors is not None
+        self._pools[kind] = self._pools[kind].merge(errors) if kind in self._pools else errors
+        if inspection.repeatable is not None:
+            self._repeatable = inspection.repeatable and self._repeatable is not False
+        self._judge_integrity(inspection.integrity)
+        self._judge(self._pools[kind])
+        if self._job.plan.deterministic and inspection.repeatable is False:
+            detail = f"{kind} inputs gave different bits in two runs though the plan says deterministic"
+            raise Rejected(Reason.NONDETERMINISTIC, detail)
+
+    def _accept_timed(self, inspection: Inspection) -> None:
+        """Judge the outputs of a timed window."""
+        self._judge_integrity(inspection.integrity)
+        if inspection.errors is not None:
+            self._checked += inspection.errors.outputs
+            self._judge(inspection.errors, " in a timed window")
+        if inspection.projection is not None:
+            self._projected += inspection.projection.outputs
+            self._judge(inspection.projection, " in a timed window")
+
+    def _judge(self, evidence: Errors | Projection, where: str = "") -> None:
+        finding = judge(evidence, self._job.problem.track)
+        if finding is not None:
+            raise Rejected(finding.reason, finding.detail.rstrip(".") + where)
+
+    def _judge_integrity(self, integrity: Integrity) -> None:
+        if integrity.guards_changed:
+            raise Rejected(Reason.OUT_OF_BOUNDS, "a guard band around a buffer was overwritten")
+        if integrity.inputs_changed:
+            raise Rejected(Reason.INPUT_MODIFIED, "A or B was changed by the operation")
+        if integrity.workspace_dirty:
+            detail = f"the first {self._job.plan.zeroed_bytes} bytes of the workspace were not zero after the operation"
+            raise Rejected(Reason.WORKSPACE_NOT_RESTORED, detail)
+
+    def _check_limits(self, rounds: Rounds, choices: dict[str, Choice], measure: Measure) -> None:
+        """Reject times that the device cannot reach; a baseline below the limit is the machine's fault."""
+        limit_ns = self._driver.profile.limit_ns(self._job.problem, cold=measure.l2_state is L2State.COLD)
+        for name, windows in rounds.windows.items():
+            fastest_ns = min(window.window_ns for window in windows) / choices[name].launches_per_window
+            if fastest_ns >= limit_ns * LIMIT_SLACK:
+                continue
+            detail = f"{name} took {fastest_ns:.0f} ns where the device needs at least {limit_ns:.0f} ns"
+            if name != SUBMISSION:
+                raise MachineFault(Reason.BASELINE_ERROR, f"{detail}; its clock or profile is wrong", False)
+            raise Rejected(Reason.TOO_FAST, detail)
+
+    def _keep_samples(self, rounds: Rounds, choices: dict[str, Choice], measure: Measure) -> None:
+        for name, windows in rounds.windows.items():
+            line = SampleLine(
+                problem=self._job.problem,
+                attempt=self._job.attempt,
+                measure=measure,
+                contender=name,
+                launches_per_window=choices[name].launches_per_window,
+                window_ns=tuple(window.window_ns for window in windows),
+                selection_launches=choices[name].selection_launches,
+                selection_window_ns=choices[name].selection_window_ns,
+            )
+            self._samples.append(line)
+
+    def _window_ns(self) -> int:
+        profile: DeviceProfile = self._driver.profile
+        compute_bound = profile.roof_ns(self._job.problem) >= SUSTAINED_LIMIT_NS
+        return self._protocol.window_ns * (SUSTAINED_FACTOR if self._protocol.sustained and compute_bound else 1)
+
+    def _seed(self, label: str) -> int:
+        """A seed for one purpose, derived from the shape's."""
+        return derive(bytes.fromhex(self._job.seed), label)
+
+
+def derive(secret: bytes, label: str) -> int:
+    """62 bits that only who knows the secret can foretell: keyed BLAKE2b."""
+    return int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8, key=secret).digest(), "little") >> 2
+
+
+def shape_seed(secret: bytes, problem: Problem, attempt: int) -> str:
+    """Seed of one shape in one segment, 32 hex digits."""
+    label = f"{problem}/{problem.track}/{attempt}"
+    return hashlib.blake2b(label.encode(), digest_size=16, key=secret).hexdigest()
+
+
+def _timing(measure: Measure, rounds: Rounds, choices: dict[str, Choice], best: str) -> Timing:
+    contenders = {}
+    for name, windows in rounds.windows.items():
+        lengths = [window.window_ns for window in windows]
+        clocks = [window.sm_clock_mhz for window in windows if window.sm_clock_mhz is not None]
+        contenders[name] = ContenderTiming(
+            layout=choices[name].operation.layout,
+            description=choices[name].operation.description,
+            launches_per_window=choices[name].launches_per_window,
+            window_median_ns=median_ns(lengths),
+            window_min_ns=min(lengths),
+            window_max_ns=max(lengths),
+            sm_clock_median_mhz=median_ns(clocks) if clocks else None,
+        )
+    launches = {name: choice.launches_per_window for name, choice in choices.items()}
+    return Timing(
+        measure=measure,
+        rounds=len(rounds.windows[SUBMISSION]),
+        repeated_rounds=rounds.repeated,
+        stopped=rounds.stopped,
+        contenders=contenders,
+        speedups=speedups(rounds.windows, launches),
+        best_baseline=best,
+    )

@@ -1,0 +1,135 @@
+"""RunSession: an Evaluator that writes into a Run, so that it can be stopped anywhere and resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from harness.build import BuildOptions
+from harness.evaluate import Evaluator, Prepared, Progress
+from harness.model import DataError
+from harness.problem import Problem
+from harness.problem_sets import ShapeSet
+from harness.record import Record, Status
+from harness.run import DeviceInfo, Header, Run, RunName, utc_now
+from harness.submission import Submission
+
+MUST_MATCH = ("profile", "name", "driver", "libraries")
+"""What of a device must be equal for a run to go on: the card itself may be another of its kind."""
+
+
+class RunSession:
+    """Measures what a run still lacks. A context manager that holds the device and the run's lock."""
+
+    def __init__(self, evaluator: Evaluator, submission: Submission, run: Run) -> None:
+        self.evaluator = evaluator
+        self.submission = submission
+        self.run = run
+        evaluator.on_segment = self._begin_segment
+
+    @classmethod
+    def start(
+        cls, evaluator: Evaluator, submission: Submission, shapes: ShapeSet, parent: Path, command: tuple[str, ...]
+    ) -> Self:
+        """Begin a run on the evaluator's device.
+
+        Raises:
+            InfraError: the device is in use, or the run's directory cannot be written.
+        """
+        with _entered(evaluator):
+            return cls(evaluator, submission, Run.create(parent, submission, _header(evaluator, submission, shapes, command)))
+
+    @classmethod
+    def resume(cls, path: Path, device: str, build: BuildOptions) -> Self:
+        """Go on with a run from its own snapshot and protocol.
+
+        Raises:
+            DataError: not a run, complete, in use, or its snapshot was changed.
+        """
+        run = Run.resume(path)
+        submission = Submission.read(path / "submission")
+        if submission.tree_sha256 != run.header.submission.tree_sha256:
+            raise DataError(f"{path / 'submission'} was changed since the run began; start a new run.")
+        if device == "auto" and run.header.device.profile == "cpu":
+            device = "cpu"
+        evaluator = Evaluator(device, run.header.protocol, build=build)
+        with _entered(evaluator):
+            _check_device(evaluator.info, run.header.device)
+            return cls(evaluator, submission, run)
+
+    def __enter__(self) -> Self:
+        """The device and the run are taken already, when the session is made."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Give back the device and the run."""
+        self.evaluator.__exit__(kind, error, trace)
+        self.run.close()
+
+    def go(self, step: Progress | None, done: Callable[[Record], None] | None, stop_at: float | None = None) -> None:
+        """Measure until nothing remains or `stop_at` (time.monotonic) has passed, looking at it between shapes."""
+        problems = self.run.remaining()
+        prepared = self.evaluator.prepare(self.submission, problems, step)
+        for problem in problems:
+            if stop_at is not None and time.monotonic() >= stop_at:
+                return
+            self._measure(prepared, problem, done)
+        if all(record.status is not Status.INFRA_ERROR for record in self.run.latest().values()):
+            self.run.finish()
+
+    def _measure(self, prepared: Prepared, problem: Problem, done: Callable[[Record], None] | None) -> None:
+        latest = self.run.latest().get(problem)
+        first = 0 if latest is None else latest.attempt + 1
+        for measured in self.evaluator.attempts(prepared, problem, first):
+            record = self.run.append(measured.record, measured.samples)
+        if done is not None:
+            done(record)
+
+    def _begin_segment(self, info: DeviceInfo, secret: bytes, not_rankable: str) -> int:
+        return self.run.begin_segment(info, secret, not_rankable).index
+
+
+@contextlib.contextmanager
+def _entered(evaluator: Evaluator) -> Iterator[None]:
+    """Take the device, and give it back only if what follows fails."""
+    evaluator.__enter__()
+    try:
+        yield
+    except BaseException:
+        evaluator.close(at_once=True)
+        raise
+
+
+def _header(evaluator: Evaluator, submission: Submission, shapes: ShapeSet, command: tuple[str, ...]) -> Header:
+    info = evaluator.info
+    return Header(
+        name=str(RunName(submission.manifest.name, info.profile, submission.tree_sha256)),
+        created_utc=utc_now(),
+        harness_version=version("hgemm-arena"),
+        command=command,
+        submission=submission.reference(),
+        device=info,
+        protocol=evaluator.protocol,
+        shape_set=shapes.name,
+        shapes_sha256=shapes.sha256,
+        shapes=tuple(str(problem) for problem in shapes.problems),
+    )
+
+
+def _check_device(here: DeviceInfo, begun_on: DeviceInfo) -> None:
+    """Refuse to mix what two kinds of machine measured.
+
+    Raises:
+        DataError: names what differs.
+    """
+    for field in MUST_MATCH:
+        if getattr(here, field) != getattr(begun_on, field):
+            raise DataError(
+                f"the run was begun with {field} {getattr(begun_on, field)} and this machine has {getattr(here, field)}; "
+                "start a new run here."
+            )

@@ -1,0 +1,78 @@
+"""The worker: the process that owns one device. Started by `harness.channel`, never by hand.
+
+It answers requests over its socket until that closes. On a CUDA device it is trusted, since no code of a submission runs
+on its host side, and serves a whole Bench; on the CPU it is not, and only runs and times what it is told.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from harness.channel import Endpoint
+from harness.devices import SubmissionFault
+from harness.messages import Failure, Request
+from harness.model import HgemmError, Model
+from harness.record import Reason
+
+
+def main(arguments: list[str]) -> None:
+    """Serve requests from the socket that is file descriptor `arguments[0]`."""
+    endpoint = Endpoint(socket.socket(fileno=int(arguments[0])))
+    requests: TypeAdapter[Any] = TypeAdapter(Request)
+    handlers: dict[str, Callable[[Any], Model]] = {}
+    while True:
+        try:
+            request = requests.validate_json(endpoint.receive())
+        except EOFError:
+            return
+        if not handlers:
+            handlers = _handlers(request.device, arguments[1:])
+        endpoint.send(_answer(handlers[request.type], request))
+
+
+def _answer(handler: Callable[[Any], Model], request: Model) -> Model:
+    try:
+        return handler(request)
+    except SubmissionFault as error:
+        return Failure(reason=error.reason, detail=str(error), fatal=error.fatal)
+    except HgemmError as error:
+        return Failure(reason=Reason.DEVICE_ERROR, detail=str(error), fatal=False)
+    except MemoryError:
+        return Failure(reason=Reason.OUT_OF_MEMORY, detail="the host ran out of memory for this shape", fatal=True)
+
+
+def _handlers(device: str, arguments: list[str]) -> dict[str, Callable[[Any], Model]]:
+    if device == "cpu":
+        from harness.devices.host import Host
+
+        host = Host(int(arguments[0]))
+        return {
+            "open": host.open,
+            "open_problem": host.open_problem,
+            "bind_submission": host.bind_submission,
+            "bind_baselines": host.bind_baselines,
+            "run_once": host.run_once,
+            "arm_window": host.arm_window,
+            "time_window": host.time_window,
+        }
+    from harness.bench import Bench
+    from harness.devices.cuda import CudaDevice
+
+    cuda = CudaDevice(int(device.removeprefix("cuda:")))
+    bench = Bench(cuda)
+    return {
+        "open": lambda _: cuda.info,
+        "prepare": bench.prepare,
+        "draw": bench.draw,
+        "select": bench.select,
+        "round": bench.round,
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
