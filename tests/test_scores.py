@@ -37,7 +37,7 @@ def scored(*speedups: float, **fields: object) -> Scores:
     return score(records, problems, H200)
 
 
-def test_known_values_of_one_baseline():
+def test_known_values_of_one_baseline() -> None:
     got = cold(scored(0.5, 2.0, 4.0))["torch_matmul"]
     assert got.shapes == 3
     assert got.geomean.value == pytest.approx(4 ** (1 / 3))
@@ -49,7 +49,7 @@ def test_known_values_of_one_baseline():
     assert not got.imprecise
 
 
-def test_total_time_is_dominated_by_large_shapes():
+def test_total_time_is_dominated_by_large_shapes() -> None:
     problems = GRID[:2]
     records = [
         make_record(problems[0], speedups={"torch_matmul": 4.0}, submission_ns=1_000, launches=1000),
@@ -60,7 +60,7 @@ def test_total_time_is_dominated_by_large_shapes():
     assert got.geomean.value == pytest.approx(math.sqrt(2))
 
 
-def test_best_is_the_baseline_chosen_for_each_shape_even_where_another_came_out_faster():
+def test_best_is_the_baseline_chosen_for_each_shape_even_where_another_came_out_faster() -> None:
     problems = GRID[:2]
     speedups = {"torch_matmul": 1.1, "cublas": 1.3}
     records = [
@@ -74,7 +74,7 @@ def test_best_is_the_baseline_chosen_for_each_shape_even_where_another_came_out_
     assert got["torch_matmul"].geomean.value == pytest.approx(1.1)
 
 
-def test_a_thousand_shapes_of_any_ratio_neither_under_nor_overflow():
+def test_a_thousand_shapes_of_any_ratio_neither_under_nor_overflow() -> None:
     for value in (20e-6, 1e-3, 1.0, 1e3):
         records = [make_record(problem, speedups={"torch_matmul": value}, submission_ns=10**9) for problem in GRID]
         got = cold(score(records, GRID, H200))[BEST]
@@ -88,7 +88,7 @@ speedup_lists = st.lists(st.floats(0.01, 100), min_size=1, max_size=25)
 
 @settings(deadline=None, max_examples=40)
 @given(speedup_lists, st.randoms(use_true_random=False))
-def test_order_of_records_and_problems_does_not_matter(values: list[float], rng: random.Random):
+def test_order_of_records_and_problems_does_not_matter(values: list[float], rng: random.Random) -> None:
     problems = GRID[:: len(GRID) // len(values)][: len(values)]
     records = [make_record(p, speedups={"torch_matmul": v, "cublas": 1.0}) for p, v in zip(problems, values, strict=True)]
     expected = score(records, problems, H200)
@@ -99,14 +99,14 @@ def test_order_of_records_and_problems_does_not_matter(values: list[float], rng:
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(speedup_lists, st.data())
-def test_geomean_inverts_when_the_sides_are_swapped(values: list[float], data: st.DataObject):
+def test_geomean_inverts_when_the_sides_are_swapped(values: list[float], data: st.DataObject) -> None:
     there, back = cold(scored(*values))[BEST].geomean, cold(scored(*(1 / v for v in values)))[BEST].geomean
     assert [there.value, there.low, there.high] == pytest.approx([1 / back.value, 1 / back.high, 1 / back.low])
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 20), st.data())
-def test_any_shape_without_a_verified_record_makes_the_run_incomplete(count: int, data: st.DataObject):
+def test_any_shape_without_a_verified_record_makes_the_run_incomplete(count: int, data: st.DataObject) -> None:
     problems = GRID[:count]
     missing = data.draw(st.integers(0, count - 1))
     status = data.draw(st.sampled_from([None, *(s for s in Status if s is not Status.VERIFIED)]))
@@ -126,7 +126,7 @@ def test_any_shape_without_a_verified_record_makes_the_run_incomplete(count: int
     assert cold(whole)[BEST].shapes == count
 
 
-def test_no_record_at_all_is_incomplete_and_has_no_partial():
+def test_no_record_at_all_is_incomplete_and_has_no_partial() -> None:
     got = score([], GRID, H200)
     assert got.counts.model_dump() == {
         "expected": 1000, "verified": 0, "rejected": 0, "unsupported": 0, "infra_error": 0, "not_attempted": 0,
@@ -134,7 +134,7 @@ def test_no_record_at_all_is_incomplete_and_has_no_partial():
     assert (got.complete, got.partial) == (False, None)
 
 
-def test_latest_attempt_counts_whatever_the_order():
+def test_latest_attempt_counts_whatever_the_order() -> None:
     failed = make_record(GRID[0], Status.INFRA_ERROR)
     passed = make_record(GRID[0], attempt=1)
     for records in ([failed, passed], [passed, failed], [failed, passed, passed]):
@@ -144,13 +144,13 @@ def test_latest_attempt_counts_whatever_the_order():
     assert (got.complete, got.counts.rejected, got.counts.verified) == (False, 1, 0)
 
 
-def test_two_different_records_of_one_attempt_raise():
+def test_two_different_records_of_one_attempt_raise() -> None:
     records = [make_record(GRID[0]), make_record(GRID[0], speedups={"torch_matmul": 3.0, "cublaslt_autotuned": 3.0})]
     with pytest.raises(DataError, match="two different records"):
         score(records, GRID[:1], H200)
 
 
-def test_records_outside_the_set_do_not_count():
+def test_records_outside_the_set_do_not_count() -> None:
     records = [make_record(GRID[0]), make_record(GRID[1], Status.REJECTED)]
     got = score(records, GRID[:1], H200)
     assert got.complete
@@ -164,12 +164,12 @@ def test_records_outside_the_set_do_not_count():
     [[], [GRID[0], GRID[0]], [GRID[0], Problem(m=128, n=64, k=64, track=Track.F16)]],
     ids=["empty", "twice", "tracks"],
 )
-def test_sets_that_are_none_raise(problems: list[Problem]):
+def test_sets_that_are_none_raise(problems: list[Problem]) -> None:
     with pytest.raises(DataError, match="set of problems"):
         score([make_record(p) for p in problems], problems, H200)
 
 
-def test_records_of_different_declarations_raise():
+def test_records_of_different_declarations_raise() -> None:
     one = make_record(GRID[0], speedups={"torch_matmul": 2.0})
     for other in (
         make_record(GRID[1], speedups={"torch_matmul": 2.0, "cublas": 1.0}),
@@ -179,12 +179,12 @@ def test_records_of_different_declarations_raise():
             score([one, other], GRID[:2], H200)
 
 
-def test_a_baseline_called_best_raises():
+def test_a_baseline_called_best_raises() -> None:
     with pytest.raises(DataError, match="'best'"):
         score([make_record(GRID[0], speedups={"best": 1.0})], GRID[:1], H200)
 
 
-def test_warm_where_not_applicable_is_fewer_shapes_and_still_complete():
+def test_warm_where_not_applicable_is_fewer_shapes_and_still_complete() -> None:
     records = [
         make_record(GRID[0], measures=(COLD, WARM, SERVER)),
         make_record(GRID[1], measures=(COLD, WARM, SERVER), not_applicable=(WARM,)),
@@ -198,14 +198,14 @@ def test_warm_where_not_applicable_is_fewer_shapes_and_still_complete():
     }
 
 
-def test_one_record_that_is_not_rankable_makes_the_run_so():
+def test_one_record_that_is_not_rankable_makes_the_run_so() -> None:
     assert score([make_record(GRID[0]), make_record(GRID[1])], GRID[:2], H200).rankable
     got = score([make_record(GRID[0]), make_record(GRID[1], rankable=False)], GRID[:2], H200)
     assert got.complete
     assert not got.rankable
 
 
-def test_worst_ten_against_best_lowest_first():
+def test_worst_ten_against_best_lowest_first() -> None:
     values = [1.0 + 0.01 * (7 * i % 30) for i in range(30)]
     worst = scored(*values).worst[Mode.OFFLINE][L2State.COLD]
     assert [entry.speedup.value for entry in worst] == pytest.approx(sorted(values)[:10])
@@ -214,7 +214,7 @@ def test_worst_ten_against_best_lowest_first():
     assert len(scored(1.0, 1.0).worst[Mode.OFFLINE][L2State.COLD]) == 2
 
 
-def test_imprecise_is_wider_than_one_percent():
+def test_imprecise_is_wider_than_one_percent() -> None:
     def of(half_width: float) -> Score:
         record = make_record(GRID[0], speedups={"torch_matmul": ratio(1.5, half_width)})
         return cold(score([record], GRID[:1], H200))[BEST]
@@ -229,7 +229,7 @@ def test_imprecise_is_wider_than_one_percent():
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("field", ["value", "low", "high"])
 @pytest.mark.parametrize("baseline", ["torch_matmul", "cublas"])
-def test_speedup_that_is_not_positive_and_finite_raises(bad: float, field: str, baseline: str):
+def test_speedup_that_is_not_positive_and_finite_raises(bad: float, field: str, baseline: str) -> None:
     good = make_timing(COLD, {"torch_matmul": 1.0, "cublas": 2.0})
     broken = Interval.model_construct(**{"value": 1.0, "low": 0.9, "high": 1.1, field: bad})
     timing = good.model_copy(update={"speedups": {**good.speedups, baseline: broken}})
@@ -243,7 +243,7 @@ def test_speedup_that_is_not_positive_and_finite_raises(bad: float, field: str, 
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("contender", ["submission", "torch_matmul"])
-def test_time_that_is_not_positive_and_finite_raises(bad: float, contender: str):
+def test_time_that_is_not_positive_and_finite_raises(bad: float, contender: str) -> None:
     good = make_timing(COLD, {"torch_matmul": 1.0})
     broken = good.contenders[contender].model_copy(update={"window_median_ns": bad})
     timing = good.model_copy(update={"contenders": {**good.contenders, contender: broken}})
@@ -253,20 +253,20 @@ def test_time_that_is_not_positive_and_finite_raises(bad: float, contender: str)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_file_with_a_figure_that_is_not_finite_is_refused(bad: float):
+def test_file_with_a_figure_that_is_not_finite_is_refused(bad: float) -> None:
     data = json.loads(scored(1.0, 2.0).model_dump_json())
     data["scores"]["offline"]["cold"]["best"]["geomean"]["value"] = bad
     with pytest.raises(DataError, match="finite"):
         Scores.parse(json.dumps(data), "scores.json")
 
 
-def test_scores_survive_their_file():
+def test_scores_survive_their_file() -> None:
     incomplete = score([make_record(GRID[0], measures=(COLD, WARM))], GRID[:2], H200)
     for scores in (scored(0.5, 2.0, 3.0), incomplete):
         assert Scores.parse(scores.model_dump_json(), "scores.json") == scores
 
 
-def test_scores_of_an_incomplete_run_cannot_be_built():
+def test_scores_of_an_incomplete_run_cannot_be_built() -> None:
     whole = scored(1.0, 2.0)
     fields = {name: getattr(whole, name) for name in Scores.model_fields}
     counts = Counts(expected=3, verified=2)
@@ -287,7 +287,7 @@ def incomplete_partial() -> object:
     return score([make_record(GRID[0])], GRID[:2], H200).partial
 
 
-def test_regimes_come_in_their_order():
+def test_regimes_come_in_their_order() -> None:
     def of(shape: str) -> Regime:
         return regime(Problem.parse(shape), H200)
 
@@ -301,7 +301,7 @@ def test_regimes_come_in_their_order():
     assert of("257x16384x8192") is Regime.COMPUTE
 
 
-def test_regimes_of_the_grid_on_an_h200_are_those_of_the_definition():
+def test_regimes_of_the_grid_on_an_h200_are_those_of_the_definition() -> None:
     found = {name: sum(regime(problem, H200) is name for problem in GRID) for name in Regime}
     assert sum(found.values()) == 1000
     for problem in GRID:
@@ -317,7 +317,7 @@ def test_regimes_of_the_grid_on_an_h200_are_those_of_the_definition():
         assert regime(problem, H200) is expected
 
 
-def test_regime_scores_split_the_whole():
+def test_regime_scores_split_the_whole() -> None:
     problems = [Problem.parse(s) for s in ("64x64x64", "64x64x128", "4096x4096x256", "4096x4096x4096")]
     records = [make_record(p, speedups={"torch_matmul": s}) for p, s in zip(problems, (1.0, 4.0, 3.0, 5.0), strict=True)]
     got = score(records, problems, H200).regimes[Mode.OFFLINE][L2State.COLD]["torch_matmul"]

@@ -87,7 +87,7 @@ def calibrated() -> dict[int, dict[int, statistics.Bounds]]:
 
 @pytest.mark.parametrize("baselines", [1, 4])
 @pytest.mark.parametrize("target", [0.005, 0.01, 0.02])
-def test_reported_interval_covers_95_percent_at_every_look(calibrated, baselines: int, target: float):
+def test_reported_interval_covers_95_percent_at_every_look(calibrated, baselines: int, target: float) -> None:
     reported = stop(calibrated[baselines], target)
     assert 0.93 <= reported.covers.mean() <= 0.97
     for look in LOOKS:
@@ -108,22 +108,22 @@ def test_reported_interval_covers_95_percent_at_every_look(calibrated, baselines
         World(slow=0.05),
     ],
 )
-def test_coverage_holds_away_from_the_calibration(world: World):
+def test_coverage_holds_away_from_the_calibration(world: World) -> None:
     reported = stop(all_looks(simulate(world, 3_000, 3)), 0.01)
     assert 0.93 <= reported.covers.mean() <= 0.975
 
 
-def test_textbook_level_would_cover_too_little(calibrated, monkeypatch: pytest.MonkeyPatch):
+def test_textbook_level_would_cover_too_little(calibrated, monkeypatch: pytest.MonkeyPatch) -> None:
     cuts = {n: statistics._walsh_cut(n, 0.95) for n in LOOKS}
     monkeypatch.setattr(statistics, "_walsh_cut", cuts.__getitem__)
     assert stop(all_looks(simulate(World(baselines=1), 6_000, 4)), 0.01).covers.mean() < 0.94
 
 
-def test_strong_autocorrelation_is_seen_by_the_simulation():
+def test_strong_autocorrelation_is_seen_by_the_simulation() -> None:
     assert stop(all_looks(simulate(World(own_share=1, own_phi=0.5), 2_000, 5)), 0.01).covers.mean() < 0.90
 
 
-def test_simulation_follows_decide():
+def test_simulation_follows_decide() -> None:
     log_ratios = simulate(World(), 60, 6)
     reported = stop(all_looks(log_ratios), 0.01)
     assert set(reported.rounds) == set(LOOKS)
@@ -138,7 +138,7 @@ def test_simulation_follows_decide():
             assert [interval.value, interval.low, interval.high] == pytest.approx(expected, rel=1e-12)
 
 
-def test_geomean_interval_covers_95_percent_or_a_little_more(calibrated):
+def test_geomean_interval_covers_95_percent_or_a_little_more(calibrated) -> None:
     reported = stop(calibrated[1], 0.01)
     value, low, high = (part[:, 0].reshape(240, 50) for part in reported.bounds)
     covered = 0
@@ -149,7 +149,7 @@ def test_geomean_interval_covers_95_percent_or_a_little_more(calibrated):
     assert 0.92 <= covered / 240 <= 0.995
 
 
-def test_cuts_are_those_of_published_tables():
+def test_cuts_are_those_of_published_tables() -> None:
     # Two-sided 5 % critical values of the signed-rank statistic: 0 for 6, 2 for 7, 8 for 10, 52 for 20, 264 for 40.
     assert [statistics._walsh_cut(n, 0.95) for n in (6, 7, 10, 20, 40)] == [0, 2, 8, 52, 264]
     with pytest.raises(ValueError, match="too few"):
@@ -157,7 +157,7 @@ def test_cuts_are_those_of_published_tables():
 
 
 @pytest.mark.parametrize("rounds", [6, 8, 10])
-def test_cut_is_the_largest_that_holds_the_level_by_enumeration_of_signs(rounds: int):
+def test_cut_is_the_largest_that_holds_the_level_by_enumeration_of_signs(rounds: int) -> None:
     sums = [sum(r for r, used in enumerate(signs, 1) if used) for signs in itertools.product((0, 1), repeat=rounds)]
 
     def level(cut: int) -> float:
@@ -168,7 +168,7 @@ def test_cut_is_the_largest_that_holds_the_level_by_enumeration_of_signs(rounds:
 
 
 @given(logs)
-def test_hodges_lehmann_is_the_median_of_walsh_averages(values: list[float]):
+def test_hodges_lehmann_is_the_median_of_walsh_averages(values: list[float]) -> None:
     walsh = sorted((a + b) / 2 for a, b in itertools.combinations_with_replacement(values, 2))
     cut = statistics._walsh_cut(len(values))
     interval = hodges_lehmann(values)
@@ -178,18 +178,18 @@ def test_hodges_lehmann_is_the_median_of_walsh_averages(values: list[float]):
 
 
 @given(logs, st.randoms(use_true_random=False))
-def test_order_of_rounds_does_not_matter(values: list[float], rng: random.Random):
+def test_order_of_rounds_does_not_matter(values: list[float], rng: random.Random) -> None:
     shuffled = rng.sample(values, len(values))
     assert hodges_lehmann(shuffled) == hodges_lehmann(values)
 
 
 @given(logs)
-def test_swapping_sides_inverts_the_ratio(values: list[float]):
+def test_swapping_sides_inverts_the_ratio(values: list[float]) -> None:
     there, back = hodges_lehmann(values), hodges_lehmann([-value for value in values])
     assert [there.value, there.low, there.high] == pytest.approx([1 / back.value, 1 / back.high, 1 / back.low], rel=1e-9)
 
 
-def test_one_outlier_hardly_moves_twenty_rounds():
+def test_one_outlier_hardly_moves_twenty_rounds() -> None:
     rng = np.random.default_rng(7)
     values = 0.003 * rng.standard_normal(20)
     clean = hodges_lehmann(values)
@@ -199,21 +199,21 @@ def test_one_outlier_hardly_moves_twenty_rounds():
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 41])
-def test_too_few_or_too_many_rounds_raise(count: int):
+def test_too_few_or_too_many_rounds_raise(count: int) -> None:
     with pytest.raises(ValueError, match="6 to 40 rounds"):
         hodges_lehmann([0.0] * count)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e4, -1e4])
 @pytest.mark.parametrize("at", [0, 5, 9])
-def test_log_ratio_that_is_not_finite_raises(bad: float, at: int):
+def test_log_ratio_that_is_not_finite_raises(bad: float, at: int) -> None:
     values = [0.0] * 10
     values[at] = bad
     with pytest.raises(ValueError, match="not finite"):
         hodges_lehmann(values)
 
 
-def test_speedup_is_per_launch_and_paired():
+def test_speedup_is_per_launch_and_paired() -> None:
     # Rounds differ by a factor of ten, yet every pair has the ratio 2 windows over 100 launches to 1 over 60.
     submission = [1000 * 10 ** (r % 2) for r in range(10)]
     baseline = [2 * window for window in submission]
@@ -223,14 +223,14 @@ def test_speedup_is_per_launch_and_paired():
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("side", [0, 1])
-def test_window_that_is_no_time_raises(bad: float, side: int):
+def test_window_that_is_no_time_raises(bad: float, side: int) -> None:
     sides = [[1000.0] * 10, [1000.0] * 10]
     sides[side][3] = bad
     with pytest.raises(ValueError, match="positive and finite"):
         speedup(sides[0], 1, sides[1], 1)  # type: ignore[arg-type]
 
 
-def test_windows_that_do_not_pair_and_no_launches_raise():
+def test_windows_that_do_not_pair_and_no_launches_raise() -> None:
     with pytest.raises(ValueError, match="do not pair"):
         speedup([1000] * 10, 1, [1000] * 11, 1)
     with pytest.raises(ValueError, match="at least one launch"):
@@ -243,7 +243,7 @@ def around(value: float, half_width: float) -> Interval:
     return Interval(value=value, low=value * math.exp(-half_width), high=value * math.exp(half_width))
 
 
-def test_decide_stops_when_every_ratio_is_precise_and_at_the_last_look():
+def test_decide_stops_when_every_ratio_is_precise_and_at_the_last_look() -> None:
     narrow, wide = around(2.0, 0.0099), around(0.5, 0.0101)
     for look in LOOKS:
         assert decide(look, [narrow, narrow], 0.01) is StopReason.PRECISE
@@ -253,7 +253,7 @@ def test_decide_stops_when_every_ratio_is_precise_and_at_the_last_look():
     assert decide(10, iter([wide]), 0.011) is StopReason.PRECISE
 
 
-def test_decide_refuses_other_looks_targets_and_emptiness():
+def test_decide_refuses_other_looks_targets_and_emptiness() -> None:
     narrow = around(1.0, 0.001)
     for rounds in (0, 9, 11, 30, 41):
         with pytest.raises(ValueError, match="no look"):
@@ -268,7 +268,7 @@ def test_decide_refuses_other_looks_targets_and_emptiness():
             decide(40, [Interval.model_construct(value=1.0, low=bad, high=1.1)], 0.01)
 
 
-def test_median_is_whole_nanoseconds():
+def test_median_is_whole_nanoseconds() -> None:
     assert median_ns([5]) == 5
     assert median_ns([9, 1, 5]) == 5
     assert median_ns([9, 1, 5, 6]) == 5
@@ -278,7 +278,7 @@ def test_median_is_whole_nanoseconds():
             median_ns(bad)
 
 
-def test_geomean_of_a_thousand_small_or_large_numbers_neither_under_nor_overflows():
+def test_geomean_of_a_thousand_small_or_large_numbers_neither_under_nor_overflows() -> None:
     for value in (20e-6, 20_000.0, 1e-300, 1e300):
         assert geomean([value] * 1000) == pytest.approx(value, rel=1e-12)
     assert geomean([1.0, 4.0]) == pytest.approx(2.0)
@@ -286,7 +286,7 @@ def test_geomean_of_a_thousand_small_or_large_numbers_neither_under_nor_overflow
 
 
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=50), st.randoms(use_true_random=False))
-def test_geomean_does_not_depend_on_order_and_lies_within(values: list[float], rng: random.Random):
+def test_geomean_does_not_depend_on_order_and_lies_within(values: list[float], rng: random.Random) -> None:
     mean = geomean(values)
     assert geomean(rng.sample(values, len(values))) == mean
     assert min(values) * (1 - 1e-12) <= mean <= max(values) * (1 + 1e-12)
@@ -294,7 +294,7 @@ def test_geomean_does_not_depend_on_order_and_lies_within(values: list[float], r
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_geomean_raises_on_what_is_no_ratio(bad: float):
+def test_geomean_raises_on_what_is_no_ratio(bad: float) -> None:
     with pytest.raises(ValueError, match="positive and finite"):
         geomean([1.0, bad])
     with pytest.raises(ValueError, match="at least one"):
@@ -306,7 +306,7 @@ def test_geomean_raises_on_what_is_no_ratio(bad: float):
                 function([around(1.0, 0.1), broken])
 
 
-def test_geomean_interval_shrinks_with_the_root_of_the_count():
+def test_geomean_interval_shrinks_with_the_root_of_the_count() -> None:
     one = around(1.25, 0.04)
     hundred = geomean_interval([one] * 100)
     assert hundred.value == pytest.approx(1.25)
@@ -315,7 +315,7 @@ def test_geomean_interval_shrinks_with_the_root_of_the_count():
     assert (mixed.value, statistics.log_half_width(mixed)) == (pytest.approx(2.0), pytest.approx(0.025))
 
 
-def test_agreement_counts_intervals_that_hold_one():
+def test_agreement_counts_intervals_that_hold_one() -> None:
     intervals = [around(1.0, 0.01), around(1.02, 0.01), around(1 / 1.02, 0.03), around(1.0, 0.02)]
     found = agreement(intervals)
     assert (found.intervals, found.coverage) == (4, 0.75)
@@ -325,6 +325,6 @@ def test_agreement_counts_intervals_that_hold_one():
         agreement([])
 
 
-def test_import_does_not_load_numpy():
+def test_import_does_not_load_numpy() -> None:
     code = "import sys, harness.timing.statistics, harness.scores; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
