@@ -190,7 +190,7 @@ def _compile(unit: _Unit, compiler: Compiler, target: Path, options: BuildOption
     source = unit.kernel.source
     command = compiler.command(source, target, unit.flags)
     finished = groups.run(command, copy, log, options.limits, compiler_environment(scratch))
-    text = log.read_text(encoding="utf-8", errors="replace").replace(f"{copy}/", "").replace(f"{scratch}/", "")
+    text = log.read_text(encoding="utf-8", errors="replace").replace(f"{copy}/", "").replace(f"{target.parent}/", "")
     read = read_log(text, source)
     if finished.returncode != 0 or not target.is_file():
         _explain(finished, text, read, target, options, source)
@@ -198,8 +198,10 @@ def _compile(unit: _Unit, compiler: Compiler, target: Path, options: BuildOption
     if unit.kernel.language is Language.C:
         report = inspect_library(target.read_bytes(), source)
         return report.model_copy(update={"warnings": read.warnings})
-    ptx = target.with_suffix(".ptx")
-    report = inspect_cubin(target.read_bytes(), ptx.read_bytes() if ptx.is_file() else None, source, unit.architecture)
+    ptx = b"".join(path.read_bytes() for path in target.parent.glob("*.ptx"))
+    if unit.kernel.language is Language.PTX:
+        ptx = unit.files[source]
+    report = inspect_cubin(target.read_bytes(), ptx, source, unit.architecture)
     said = {name: getattr(read, name) for name in ("warnings", "spill_store_bytes", "spill_load_bytes", "serialized_wgmma")}
     return report.model_copy(update=said)
 

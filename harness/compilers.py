@@ -43,7 +43,10 @@ class Compiler(Protocol):
         """Flags that decide the output."""
 
     def command(self, source: str, target: Path, flags: tuple[str, ...]) -> list[str]:
-        """Command line, to be run in a copy of the submission; dependency files go beside `target`, named `*.d`."""
+        """Command line, to be run in a copy of the submission.
+
+        What it read is listed in `*.d`, and the PTX of CUDA C++ is left in `*.ptx`, beside `target`.
+        """
 
     @property
     def system_directories(self) -> tuple[Path, ...]:
@@ -89,8 +92,10 @@ class Nvcc:
 
     def command(self, source: str, target: Path, flags: tuple[str, ...]) -> list[str]:
         """Command line; see Compiler."""
-        dependencies = ["-MD", "-MF", str(target.with_name("include.d"))] if "-x" in flags else []
-        return [str(self.path), *flags, *dependencies, f"-I{HARNESS_INCLUDE}", "-o", str(target), source]
+        written = (
+            ["-MD", "-MF", str(target.with_name("include.d")), "-keep", f"-keep-dir={target.parent}"] if "-x" in flags else []
+        )
+        return [str(self.path), *flags, *written, f"-I{HARNESS_INCLUDE}", "-o", str(target), source]
 
 
 @dataclass(frozen=True)
@@ -193,8 +198,10 @@ def _error(line: str, source: str) -> str | None:
     for pattern in _ERRORS:
         if found := pattern.match(line):
             file, text = found["file"], re.sub(r"\s+", " ", found["text"]).replace(" :", ":")
-            if file == "application ptx input" or file.startswith("tmpxft_"):
-                return f"{source}:{found['line']}: {text}" if source.endswith(".ptx") else f"{source}: in its PTX: {text}"
+            if source.endswith(".ptx"):
+                return f"{source}:{found['line']}: {text}"
+            if file.endswith((".ptx", " ptx input")):
+                return f"{source}: in its PTX: {text}"
             return f"{file}:{found['line']}: {text}"
     return None
 

@@ -16,6 +16,9 @@ from harness.artifacts import BuildRefusedError, BuildReport
 from harness.record import Reason
 
 MACHINE_CUDA = 190
+MAX_SYMBOLS, MAX_NAME_BYTES = 1 << 16, 1 << 16
+"""Bounds on what a crafted object can make this reader do; real ones stay far below."""
+
 SHARED_RESERVED_BYTES = 1024
 """Shared memory per CTA that the driver keeps, and that sections of kernels include, from sm_90 on."""
 
@@ -89,8 +92,8 @@ class Elf:
         for section in self.sections:
             if section.type != table:
                 continue
-            if section.link >= len(self.sections):
-                raise ValueError("a symbol table without names")
+            if section.link >= len(self.sections) or section.size > MAX_SYMBOLS * 24:
+                raise ValueError("a symbol table without names, or too large")
             for fields in struct.iter_unpack("<IBBHQQ", self.content(section)):
                 name, info, other, index, value, size = fields
                 text = self._text(self.sections[section.link].offset, name)
@@ -109,14 +112,14 @@ class Elf:
     def _unpack(self, layout: str, offset: int) -> tuple[int, ...]:
         try:
             return struct.unpack_from(layout, self._data, offset)
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:
             raise ValueError("truncated") from error
 
     def _text(self, table: int, offset: int) -> str:
         start = table + offset
-        end = self._data.find(b"\0", start)
+        end = self._data.find(b"\0", start, start + MAX_NAME_BYTES)
         if not 0 <= start < len(self._data) or end < 0:
-            raise ValueError("a name lies outside the file")
+            raise ValueError("a name lies outside the file, or is too long")
         return self._data[start:end].decode("utf-8", "replace")
 
 
@@ -138,7 +141,8 @@ def inspect_cubin(data: bytes, ptx: bytes | None, source: str, architecture: str
             raise ValueError(f"machine {elf.machine}, not CUDA")
         symbols = elf.symbols(_SHT_SYMTAB)
         _check_architecture(elf, source, architecture)
-        _check_state(elf, symbols, ptx, source)
+        _check_globals(elf, symbols, ptx, source)
+        _check_constants(elf, ptx, source)
         _check_calls(symbols, source)
         return _report(elf, symbols)
     except (ValueError, IndexError, struct.error) as error:
@@ -166,7 +170,7 @@ def _check_architecture(elf: Elf, source: str, architecture: str) -> None:
         raise BuildRefusedError(Reason.BUILD_ERROR, f"{source} is code for sm_{built}; {architecture} cannot run it.")
 
 
-def _check_state(elf: Elf, symbols: tuple[Symbol, ...], ptx: bytes | None, source: str) -> None:
+def _check_globals(elf: Elf, symbols: tuple[Symbol, ...], ptx: bytes | None, source: str) -> None:
     # NVRTC emits every constant of every header as a global, with relocations. A name that occurs once in the PTX is
     # declared there and used by nothing; without PTX, what no relocation names is out of the reach of instructions.
     words = Counter(re.findall(rb"[\w$]+", ptx or b""))
@@ -181,7 +185,21 @@ def _check_state(elf: Elf, symbols: tuple[Symbol, ...], ptx: bytes | None, sourc
         raise BuildRefusedError(
             Reason.FORBIDDEN,
             f"{source} has module globals that a kernel can write ({', '.join(names[:5])}); state between "
-            "operations is forbidden, so use the workspace, and __constant__ or a table argument for constants.",
+            "operations is forbidden, so use the workspace, and a table argument or __constant__ for constants.",
+        )
+
+
+def _check_constants(elf: Elf, ptx: bytes | None, source: str) -> None:
+    # A store through the generic address of a constant works, and lasts as long as the module: measured on an H200.
+    if ptx is None:
+        taken = any(section.name == ".nv.constant3" and section.size for section in elf.sections)
+        what = "has __constant__ data, and without PTX nothing shows that it never stores there"
+    else:
+        taken = re.search(rb"\bcvta\.const\b|\bgeneric\s*\(", ptx) is not None
+        what = "takes the address of __constant__ data, through which a kernel can store"
+    if taken:
+        raise BuildRefusedError(
+            Reason.FORBIDDEN, f"{source} {what}; index the array where it is declared, or use a table argument."
         )
 
 

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +38,8 @@ def main(arguments: list[str]) -> int:
     if built.cubin is None:
         return 1
     Path(target).write_bytes(built.cubin)
-    Path(target).with_suffix(".ptx").write_bytes(built.ptx)
+    if language == "cuda":
+        Path(target).with_suffix(".ptx").write_bytes(built.ptx)
     return 0
 
 
@@ -57,7 +57,7 @@ def probe() -> dict[str, Any]:
         # The start of a library holds its build id, which tells patch releases apart where its version does not.
         with Path(path or "").open("rb") as library:
             found[name.lower()] = f"{_version(name)} {hashlib.sha256(library.read(1 << 20)).hexdigest()[:16]}"
-    include = list(_include_directories())
+    include = _include_directories()
     return {**found, "include": [str(path) for path in include], "headers": _identity(include)}
 
 
@@ -127,14 +127,13 @@ def _checked(result: tuple[Any, ...]) -> Any:
     return result[1] if len(result) > 1 else None
 
 
-def _include_directories() -> Iterator[Path]:
+def _include_directories() -> list[Path]:
     """Headers of the installed wheels, then those of a toolkit; the first that has a file wins."""
     wheels = [path for entry in sys.path for path in sorted(Path(entry or ".").glob("nvidia/*/include"))]
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    for path in [*wheels, *(Path(home) / "include" for home in homes if home)]:
-        for directory in (path, path / "cccl"):
-            if directory.is_dir():
-                yield directory
+    found = [*wheels, *(Path(home) / "include" for home in homes if home)]
+    both = [directory.resolve() for path in found for directory in (path, path / "cccl")]
+    return [directory for directory in dict.fromkeys(both) if directory.is_dir()]
 
 
 def _identity(directories: list[Path]) -> str:
