@@ -11,6 +11,7 @@ from harness.record import DrawStats, Reason
 from harness.verify.inputs import InputKind, is_exact
 from harness.verify.precision import (
     GROSS_DEVIATION,
+    RAISED_EXCESS,
     ROUNDING_RMS,
     SPREAD_FRACTION,
     ULP_BOUND,
@@ -40,6 +41,7 @@ __all__ = ["Errors", "Finding", "Projection", "compare", "judge"]
 
 _LARGEST_HALF = 65504.0
 _TINY = 1e-30
+_COUNTS = ("unwritten", "not_finite", "inexact", "unusable", "over_bound", "raised")
 
 
 class Finding(NamedTuple):
@@ -70,6 +72,8 @@ class Errors(Tally):
     """Outputs that differ from the exact result rounded to fp16, on kinds that are exact for the track."""
     over_bound: Count
     """Outputs beyond the element-wise bound."""
+    raised: Count
+    """Outputs whose squared error is over nine times its expectation."""
     squared_error: float | None
     """Sum of squared errors."""
     squared_reference: float | None
@@ -188,7 +192,7 @@ def _judge_errors(errors: Errors) -> Finding | None:
     if errors.over_bound == 0 and _within(errors.bound_ratio, 1.0) and (errors.inexact == 0 if exact else in_class):
         return None
     gross = not _within(errors.deviation, GROSS_DEVIATION) or not (exact or _within(errors.rms_relative, WRONG_RMS))
-    few = not exact and errors.over_bound and errors.over_bound < SPREAD_FRACTION * errors.outputs
+    few = not exact and errors.over_bound and errors.raised < SPREAD_FRACTION * errors.outputs
     if gross or few:
         detail = (
             f"{errors.over_bound} of {errors.outputs} outputs on {errors.kind} inputs exceed the error bound, the worst "
@@ -242,7 +246,7 @@ class _Part(NamedTuple):
         index, value, exact = (numbers.pop(name) for name in ("index", "value", "exact"))
         in_set, column = divmod(int(index), self.columns)
         buffer_set, row = divmod(in_set, self.rows)
-        counts = {name: int(numbers.pop(name)) for name in ("unwritten", "not_finite", "inexact", "unusable", "over_bound")}
+        counts = {name: int(numbers.pop(name)) for name in _COUNTS}
         sizes: dict[str, Any] = {name: finite(number) for name, number in numbers.items()}
         return Errors(
             kind=kind,
@@ -283,6 +287,7 @@ def _measure(chunk: Chunk, outputs: Tensor, track: Track, k: int) -> dict[str, T
     return {
         "unusable": exact.numel() - (exact.abs() <= _LARGEST_HALF).sum(),
         "over_bound": ratio.numel() - (ratio <= 1.0).sum(),
+        "raised": (excess > RAISED_EXCESS).sum(),
         "squared_error": _sum(squares),
         "squared_reference": _sum(exact.square()),
         "squared_rounding": _sum(rounding),

@@ -24,6 +24,7 @@ _TEMPORARY_BYTES = 256 << 20
 _PAIRS = 4
 _PAIR_VALUE = 2048.0
 _CHUNKS = (64, 32, 16)
+_ROOM = 16
 _NONZEROS = 128
 
 
@@ -129,14 +130,14 @@ def _fill_cancel(a: Tensor, b: Tensor, generator: Generator) -> None:
 def _pair_ends(sets: int, k: int, generator: Generator) -> Tensor | None:
     """Places of the pairs, [sets, 2·pairs]: first ends, then second ends; None where K has no room for one and a third term.
 
-    The ends of a pair lie at least as far apart as the longest chunk that K exceeds, so that they fall in different chunks.
-    First ends stay below the distance, so that no first end is another pair's second.
+    The ends of a pair lie at least as far apart as the longest chunk that leaves room to vary, so that they fall in different
+    chunks. First ends stay below the distance, so that no first end is another pair's second.
     """
     import torch
 
     if k < 3:
         return None
-    apart = next((chunk for chunk in _CHUNKS if chunk < k), k // 2)
+    apart = next((chunk for chunk in _CHUNKS if chunk + _ROOM <= k), k // 2)
     pairs = min(_PAIRS, apart, k - apart)
     distance = apart + _randint(0, k - pairs - apart + 1, (sets, 1), generator)
     room = torch.minimum(distance, k - distance)
