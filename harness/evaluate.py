@@ -111,13 +111,7 @@ class Evaluator:
         """Plan and build; needs no device. What fails becomes a record later."""
         if submission.manifest.kind is Kind.NATIVE and not self.profile.is_cpu:
             raise DataError("native submissions run on the cpu device only; CUDA devices take kind device.")
-        outcomes = make_plans(submission, problems, self.profile)
-        kernels: dict[str, Kernel] = {}
-        for outcome in outcomes.values():
-            if isinstance(outcome, Plan):
-                kernels.update({kernel.sha256(): kernel for kernel in outcome.kernels.values()})
-        builds = build_kernels(submission.root, kernels.values(), self.profile, self._build_options, progress)
-        return Prepared(submission, outcomes, builds)
+        return prepare(submission, problems, self.profile, self._build_options, progress)
 
     def evaluate(self, submission: Submission | Path, problems: Iterable[Problem]) -> Iterator[Record]:
         """Measure every problem; one record each, in order.
@@ -259,6 +253,26 @@ class Evaluator:
     def _count_segments(self, info: DeviceInfo, secret: bytes, not_rankable: str) -> int:
         self._segments += 1
         return self._segments - 1
+
+
+def prepare(
+    submission: Submission,
+    problems: Sequence[Problem],
+    profile: DeviceProfile,
+    options: BuildOptions | None = None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Plan and build for a device, which need not be here. What fails is in the result.
+
+    Raises:
+        InfraError: a compiler is missing, or the cache is not writable or full.
+    """
+    outcomes = make_plans(submission, problems, profile)
+    kernels: dict[str, Kernel] = {}
+    for outcome in outcomes.values():
+        if isinstance(outcome, Plan):
+            kernels.update({kernel.sha256(): kernel for kernel in outcome.kernels.values()})
+    return Prepared(submission, outcomes, build_kernels(submission.root, kernels.values(), profile, options, progress))
 
 
 def _artifact(prepared: Prepared, kernel: Kernel) -> str:
