@@ -1,0 +1,38 @@
+"""Reward: what a record is worth to whoever searches or learns. Bounded, monotone in speed, never paid for the unverified."""
+
+from __future__ import annotations
+
+import math
+
+from harness.model import DataError
+from harness.record import L2State, Measure, Mode, Record, Status
+
+FLOOR = -1.0
+"""Reward of every record that is not verified."""
+CEILING = 1.0
+
+MEASURE = Measure(mode=Mode.OFFLINE, l2_state=L2State.COLD)
+"""What is rewarded: the measure that ranks."""
+
+
+def reward(record: Record) -> float:
+    """What a record is worth, from -1 to 1.
+
+    For a verified record: log2 of the lower end of the 95 % interval of (anchor's time / submission's time), offline on cold
+    data, clipped to [-1, 1]. So 0 is as fast as the anchor, 1 is at least twice as fast, -1 at most half as fast. The anchor
+    is the last baseline that the record declares: the autotuned one on CUDA devices, the product through fp32 on a CPU. The
+    lower end is used so that a noisy measurement is paid less than a precise one of the same kernel.
+
+    For any other record (rejected, unsupported, infra_error, not_attempted): -1. An infra_error says nothing about the
+    submission, so a learner drops such a record rather than learn from it.
+
+    Raises:
+        DataError: the record is verified and was not timed, as with purpose `check`: there is no speed to reward.
+    """
+    if record.status is not Status.VERIFIED:
+        return FLOOR
+    timing = next((timing for timing in record.timings if timing.measure == MEASURE), None)
+    if timing is None or not record.baselines:
+        raise DataError(f"{record.problem} was verified and not timed; evaluate with purpose screen or full to have a reward.")
+    ratio = timing.speedups[record.baselines[-1]].low
+    return min(CEILING, max(FLOOR, math.log2(ratio))) if ratio > 0 else FLOOR
