@@ -16,7 +16,7 @@ from harness.model import DataError
 from harness.problem import Problem
 from harness.problem_sets import ShapeSet
 from harness.record import Record, Status
-from harness.run import DeviceInfo, Header, Run, RunName, utc_now
+from harness.run import SNAPSHOT, DeviceInfo, Header, Run, RunName, utc_now
 from harness.submission import Submission
 
 MUST_MATCH = ("profile", "name", "driver", "libraries")
@@ -42,7 +42,9 @@ class RunSession:
             InfraError: the device is in use, or the run's directory cannot be written.
         """
         with _entered(evaluator):
-            return cls(evaluator, submission, Run.create(parent, submission, _header(evaluator, submission, shapes, command)))
+            run = Run.create(parent, submission, _header(evaluator, submission, shapes, command))
+            # What is built is the snapshot that was hashed, whatever becomes of the directory meanwhile.
+            return cls(evaluator, submission._replace(root=(run.path / SNAPSHOT).resolve()), run)
 
     @classmethod
     def resume(cls, path: Path, device: str, build: BuildOptions) -> Self:
@@ -52,9 +54,9 @@ class RunSession:
             DataError: not a run, complete, in use, or its snapshot was changed.
         """
         run = Run.resume(path)
-        submission = Submission.read(path / "submission")
+        submission = Submission.read(path / SNAPSHOT)
         if submission.tree_sha256 != run.header.submission.tree_sha256:
-            raise DataError(f"{path / 'submission'} was changed since the run began; start a new run.")
+            raise DataError(f"{path / SNAPSHOT} was changed since the run began; start a new run.")
         if device == "auto" and run.header.device.profile == "cpu":
             device = "cpu"
         evaluator = Evaluator(device, run.header.protocol, build=build)
