@@ -1,5 +1,6 @@
-"""Bench: one problem on one device, seen from the trusted side. It draws inputs, has operations run and timed, compares
-outputs, and reports facts; the parent judges them.
+"""Bench: one problem on one device, seen from the trusted side.
+
+It draws inputs, has operations run and timed, compares outputs, and reports facts; the parent judges them.
 
 It lives where no code of the submission runs: inside the worker for kind `device`, inside the parent for kind `native`.
 """
@@ -21,10 +22,10 @@ from harness.messages import (
     RoundResult,
     Select,
     Selected,
+    StandIn,
 )
-from harness.plan import Plan
 from harness.problem import Track
-from harness.record import SUBMISSION, L2State
+from harness.record import SUBMISSION, L2State, Measure
 from harness.timing.offline import select
 from harness.verify.checks import Errors, compare
 from harness.verify.inputs import InputKind, fill, plan_draws
@@ -72,18 +73,22 @@ class Bench:
         least = UNSCORED_OPERATIONS + 1
         draws = max(draw.sets for draw in plan_draws(problem))
         slots = max(least, draws, min(wanted, room, self._most_slots))
-        self._plan: Plan = request.plan
+        plan = request.plan
+        workspace_bytes = 0 if isinstance(plan, StandIn) else plan.workspace_bytes
+        self._zeroed_bytes = 0 if isinstance(plan, StandIn) else plan.zeroed_bytes
         self._window_ns = request.window_ns
         self._roof_ns = roof_ns
-        self._layout = ArenaLayout.plan(problem, slots, SPAN_OF_L2 * profile.l2_bytes, request.plan.workspace_bytes)
+        self._layout = ArenaLayout.plan(problem, slots, SPAN_OF_L2 * profile.l2_bytes, workspace_bytes)
         self._memory = self.device.memory(self._layout.total_bytes)
         self._chosen, self._orders = {}, {}
         for guard in self._layout.guards(self._memory):
             guard.fill_(_signed(GUARD_BITS))
-        self._workspace[: self._plan.zeroed_bytes].zero_()
+        self._workspace[: self._zeroed_bytes].zero_()
         self.device.open_problem(self._layout)
-        self._submission = self.device.bind_submission(request.plan, request.artifacts)
-        return Prepared(submission=self._submission, warm_applies=self._warm_applies)
+        self._stand_in = plan if isinstance(plan, StandIn) else None
+        if not isinstance(plan, StandIn):
+            self._submission = self.device.bind_submission(plan, request.artifacts)
+        return Prepared(warm_applies=self._warm_applies)
 
     def draw(self, request: Draw) -> Inspection:
         """Run the submission on fresh inputs of one kind.
@@ -116,7 +121,7 @@ class Bench:
         rng = random.Random(request.seed)
         l2_state = request.measure.l2_state
         operations = self._candidates(request)
-        self._refresh(self._first_sets(self._layout.slots, self._submission), InputKind.NORMAL, rng)
+        self._refresh(self._first_sets(self._layout.slots, operations[0]), InputKind.NORMAL, rng)
 
         def window(key: str, launches: int) -> WindowTime:
             return self.device.window(key, self._slots(launches, l2_state, rng, unscored), l2_state, unscored)
@@ -160,16 +165,19 @@ class Bench:
                 bits = self._refresh(sets, InputKind.NORMAL, rng)
                 pending = (sets, bits, self._digests(sets))
             times[name] = self.device.window(choice.operation.key, slots, l2_state, UNSCORED_OPERATIONS)
+        conditions = self.device.conditions()
         if pending is None:
-            return RoundResult(times=times)
+            return RoundResult(times=times, conditions=conditions)
         sets, bits, before = pending
         integrity = self._integrity(sets, before)
         if request.full:
             errors = compare(sets.a, sets.b, sets.c, InputKind.NORMAL, self._track, bits)
-            return RoundResult(times=times, inspection=Inspection(integrity=integrity, errors=errors))
+            return RoundResult(times=times, conditions=conditions, inspection=Inspection(integrity=integrity, errors=errors))
         late = random.SystemRandom().getrandbits(62)
         projection = project(sets.a, sets.b, sets.c, late, self._track, bits)
-        return RoundResult(times=times, inspection=Inspection(integrity=integrity, projection=projection))
+        return RoundResult(
+            times=times, conditions=conditions, inspection=Inspection(integrity=integrity, projection=projection)
+        )
 
     @property
     def _workspace(self) -> torch.Tensor:
@@ -189,13 +197,20 @@ class Bench:
 
     def _candidates(self, request: Select) -> list[OperationInfo]:
         if request.contenders == (SUBMISSION,):
-            return [self._submission]
+            return [self._submission_for(request.measure)]
         unknown = tuple(name for name in request.contenders if name not in request.keys)
         known = tuple(name for name in request.contenders if name in request.keys)
         found = list(self.device.bind_baselines(unknown, None)) if unknown else []
         if known:
             found += self.device.bind_baselines(known, tuple(request.keys[name] for name in known))
         return found
+
+    def _submission_for(self, measure: Measure) -> OperationInfo:
+        """The submission, or what the baseline that stands in for it chose for this measure."""
+        if self._stand_in is not None:
+            original = self._chosen[str(measure)][self._stand_in.baseline].operation
+            self._submission = self.device.bind_stand_in(original, self._stand_in.delay_cycles)
+        return self._submission
 
     def _launches(self, launch_ns: float, l2_state: L2State, share: int) -> int:
         """Launches that fill a window's length divided by `share`."""
@@ -228,7 +243,7 @@ class Bench:
         """Poison C and what of the workspace is undefined; returns the bits."""
         bits = poison(rng.getrandbits(16))
         sets.c.view(_int16()).fill_(_signed(bits))
-        undefined = self._workspace[self._plan.zeroed_bytes :]
+        undefined = self._workspace[self._zeroed_bytes :]
         undefined.fill_(rng.getrandbits(7) | 0x80)
         return bits
 
@@ -240,7 +255,7 @@ class Bench:
         return Integrity(
             guards_changed=not all(bool((guard == _signed(GUARD_BITS)).all().item()) for guard in guards),
             inputs_changed=self._digests(sets) != before,
-            workspace_dirty=bool(self._workspace[: self._plan.zeroed_bytes].any().item()),
+            workspace_dirty=bool(self._workspace[: self._zeroed_bytes].any().item()),
         )
 
     def _baseline_errors(self, operation: OperationInfo, rng: random.Random) -> Errors:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.devices import ArenaLayout, OperationInfo, WindowTime
 from harness.model import Count, Model, Name, Positive
 from harness.plan import Plan
 from harness.problem import Problem
-from harness.record import L2State, Measure, Reason
+from harness.record import REASONS, L2State, Measure, Reason, Status
+from harness.telemetry import Conditions
 from harness.verify.checks import Errors
 from harness.verify.inputs import InputKind
 from harness.verify.reference import Projection
@@ -24,13 +25,22 @@ class Open(Model):
     """`cpu` or `cuda:N`."""
 
 
+class StandIn(Model):
+    """A baseline's own choice in the submission's place, to measure the instrument: it must score 1."""
+
+    baseline: Name
+    """The baseline."""
+    delay_cycles: Count = 0
+    """Cycles that one multiprocessor spins after every operation, which must show in the score."""
+
+
 class Prepare(Model):
     """Lay out the buffers of a problem and bind the submission. Answered by Prepared."""
 
     type: Literal["prepare"] = "prepare"
     problem: Problem
     """The problem."""
-    plan: Plan
+    plan: Plan | StandIn
     """How the submission computes it."""
     artifacts: dict[Name, str]
     """Built file of each kernel of the plan."""
@@ -39,10 +49,8 @@ class Prepare(Model):
 
 
 class Prepared(Model):
-    """A submission is bound."""
+    """A problem is laid out."""
 
-    submission: OperationInfo
-    """The submission's operation."""
     warm_applies: bool
     """Whether one set fits in the last-level cache."""
 
@@ -143,10 +151,18 @@ class Round(Model):
 class RoundResult(Model):
     """One round."""
 
+    conditions: Conditions | None = None
+    """Readings right after it, where the device has any."""
     times: dict[Name, WindowTime]
     """By contender."""
     inspection: Inspection | None = None
     """The submission's outputs; null where it was not in the order."""
+
+
+class Examine(Model):
+    """Measure the instrument itself. Answered by an Examination (harness.devices.cuda_instrument)."""
+
+    type: Literal["examine"] = "examine"
 
 
 class OpenProblem(Model):
@@ -158,7 +174,7 @@ class OpenProblem(Model):
 
 
 class BindSubmission(Model):
-    """To an untrusted worker: load the library. Answered by OperationInfo."""
+    """To an untrusted worker: load the library. Answered by Done."""
 
     type: Literal["bind_submission"] = "bind_submission"
     plan: Plan
@@ -167,19 +183,22 @@ class BindSubmission(Model):
     """Built file of each kernel."""
 
 
+class BindStandIn(Model):
+    """To an untrusted worker: run a baseline in the submission's place. Answered by Done."""
+
+    type: Literal["bind_stand_in"] = "bind_stand_in"
+    key: str
+    """The baseline's operation."""
+    delay_cycles: Count
+    """Iterations of an idle loop after every operation."""
+
+
 class BindBaselines(Model):
-    """To an untrusted worker: offer candidates. Answered by Bound."""
+    """To an untrusted worker: have every candidate ready. Answered by Done."""
 
     type: Literal["bind_baselines"] = "bind_baselines"
     names: tuple[Name, ...]
     """Which baselines."""
-
-
-class Bound(Model):
-    """Candidates of the baselines."""
-
-    operations: tuple[OperationInfo, ...]
-    """All candidates."""
 
 
 class RunOnce(Model):
@@ -221,15 +240,32 @@ class Failure(Model):
 
     type: Literal["failure"] = "failure"
     reason: Reason
-    """Why."""
+    """Why: the machine's fault, or one for which a submission can be rejected."""
     detail: str
     """One sentence."""
     fatal: bool
     """Whether the device's context is lost, so that the worker must be replaced."""
 
+    @model_validator(mode="after")
+    def _is_a_fault(self) -> Self:
+        if self.reason not in REASONS[Status.INFRA_ERROR] | REASONS[Status.REJECTED]:
+            raise ValueError(f"{self.reason} is no fault that a worker can find")
+        return self
+
 
 Request = Annotated[
-    Open | Prepare | Draw | Select | Round | OpenProblem | BindSubmission | BindBaselines | RunOnce | ArmWindow | TimeWindow,
+    Open
+    | Prepare
+    | Draw
+    | Select
+    | Round
+    | Examine
+    | OpenProblem
+    | BindSubmission
+    | BindStandIn
+    | BindBaselines
+    | RunOnce
+    | ArmWindow
+    | TimeWindow,
     Field(discriminator="type"),
 ]
-

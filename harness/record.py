@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from harness.model import Count, Document, Hash, Model, Name, Positive
 from harness.plan import Layout
 from harness.problem import Problem
+from harness.telemetry import Conditions
 
 SUBMISSION = "submission"
 """Name of the submission among the contenders of a record."""
@@ -66,6 +67,19 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "out_of_memory", "The machine had too little memory for this shape's buffers."
     WORKER_LOST = "worker_lost", "The worker process vanished for a reason outside the submission, such as a signal."
     BASELINE_ERROR = "baseline_error", "A baseline failed, was wrong, or left its precision class."
+
+
+MACHINE_REASONS = frozenset({Reason.DEVICE_ERROR, Reason.OUT_OF_MEMORY, Reason.WORKER_LOST, Reason.BASELINE_ERROR})
+"""Reasons that are never the submission's fault."""
+
+REASONS: dict[Status, frozenset[Reason | None]] = {
+    Status.VERIFIED: frozenset({None}),
+    Status.REJECTED: frozenset(Reason) - MACHINE_REASONS - {Reason.DECLARED, Reason.GAVE_UP},
+    Status.UNSUPPORTED: frozenset({Reason.DECLARED}),
+    Status.INFRA_ERROR: MACHINE_REASONS,
+    Status.NOT_ATTEMPTED: frozenset({Reason.GAVE_UP}),
+}
+"""The reasons that a record of each status may have."""
 
 
 class Mode(StrEnum):
@@ -142,6 +156,12 @@ class ContenderTiming(Model):
     sm_clock_median_mhz: Positive | None = None
     """Median clock during the windows, measured on the device; null where the device cannot."""
 
+    @model_validator(mode="after")
+    def _windows_are_ordered(self) -> Self:
+        if not self.window_min_ns <= self.window_median_ns <= self.window_max_ns:
+            raise ValueError(f"{self.window_min_ns} <= {self.window_median_ns} <= {self.window_max_ns} ns does not hold")
+        return self
+
     @property
     def launch_ns(self) -> float:
         """Median time per launch in nanoseconds."""
@@ -163,6 +183,8 @@ class Timing(Model):
     """Times by contender."""
     speedups: dict[Name, Interval]
     """Per baseline: its time over the submission's, Hodges-Lehmann on paired log-ratios. Above 1 the submission wins."""
+    conditions: Conditions | None = None
+    """Clocks, power and temperature right after the last round; null where the device has no such readings."""
     best_baseline: Name
     """The fastest baseline, chosen on selection rounds that share no sample with these."""
 
@@ -172,6 +194,8 @@ class Timing(Model):
             raise ValueError("speedups must name every baseline that was timed beside the submission")
         if self.best_baseline not in self.speedups:
             raise ValueError(f"best_baseline {self.best_baseline} was not timed")
+        if not all(speedup.low > 0 for speedup in self.speedups.values()):
+            raise ValueError("a speedup is a ratio of times, so its interval lies above 0")
         return self
 
 
@@ -247,8 +271,12 @@ class Record(Document):
 
     @model_validator(mode="after")
     def _status_decides_payload(self) -> Self:
-        if (self.reason is None) != (self.status is Status.VERIFIED):
-            raise ValueError("a verified record has no reason and every other one has")
+        if self.reason not in REASONS[self.status]:
+            raise ValueError(f"a record that is {self.status} has not the reason {self.reason}")
+        if len(set(map(str, self.measures))) != len(self.measures) or len(set(self.baselines)) != len(self.baselines):
+            raise ValueError("a measure or a baseline is declared twice")
+        if any(m not in self.measures or m.l2_state is not L2State.WARM for m in self.not_applicable):
+            raise ValueError("only a declared measure on warm data can be not applicable")
         if self.status is not Status.VERIFIED:
             if self.timings:
                 raise ValueError(f"a record that is {self.status} has no times")

@@ -6,15 +6,18 @@ on its host side, and serves a whole Bench; on the CPU it is not, and only runs 
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from harness.channel import Endpoint
-from harness.devices import SubmissionFault
+from harness.devices import MachineFault, SubmissionFault
 from harness.messages import Failure, Request
 from harness.model import HgemmError, Model
 from harness.record import Reason
@@ -22,7 +25,10 @@ from harness.record import Reason
 
 def main(arguments: list[str]) -> None:
     """Serve requests from the socket that is file descriptor `arguments[0]`."""
-    endpoint = Endpoint(socket.socket(fileno=int(arguments[0])))
+    connection = socket.socket(fileno=int(arguments[0]))
+    # A parent that was killed must not leave a worker behind that hangs in a kernel and keeps the device busy.
+    threading.Thread(target=_leave_with_parent, args=(connection.fileno(),), daemon=True).start()
+    endpoint = Endpoint(connection)
     requests: TypeAdapter[Any] = TypeAdapter(Request)
     handlers: dict[str, Callable[[Any], Model]] = {}
     while True:
@@ -38,12 +44,19 @@ def main(arguments: list[str]) -> None:
 def _answer(handler: Callable[[Any], Model], request: Model) -> Model:
     try:
         return handler(request)
-    except SubmissionFault as error:
+    except (SubmissionFault, MachineFault) as error:
         return Failure(reason=error.reason, detail=str(error), fatal=error.fatal)
     except HgemmError as error:
         return Failure(reason=Reason.DEVICE_ERROR, detail=str(error), fatal=False)
     except MemoryError:
         return Failure(reason=Reason.OUT_OF_MEMORY, detail="the host ran out of memory for this shape", fatal=True)
+
+
+def _leave_with_parent(descriptor: int) -> None:
+    hung_up = select.poll()
+    hung_up.register(descriptor, 0)
+    hung_up.poll()
+    os._exit(0)
 
 
 def _handlers(device: str, arguments: list[str]) -> dict[str, Callable[[Any], Model]]:
@@ -55,6 +68,7 @@ def _handlers(device: str, arguments: list[str]) -> dict[str, Callable[[Any], Mo
             "open": host.open,
             "open_problem": host.open_problem,
             "bind_submission": host.bind_submission,
+            "bind_stand_in": host.bind_stand_in,
             "bind_baselines": host.bind_baselines,
             "run_once": host.run_once,
             "arm_window": host.arm_window,
@@ -62,6 +76,7 @@ def _handlers(device: str, arguments: list[str]) -> dict[str, Callable[[Any], Mo
         }
     from harness.bench import Bench
     from harness.devices.cuda import CudaDevice
+    from harness.devices.cuda_instrument import examine
 
     cuda = CudaDevice(int(device.removeprefix("cuda:")))
     bench = Bench(cuda)
@@ -71,6 +86,7 @@ def _handlers(device: str, arguments: list[str]) -> dict[str, Callable[[Any], Mo
         "draw": bench.draw,
         "select": bench.select,
         "round": bench.round,
+        "examine": lambda _: examine(cuda),
     }
 
 

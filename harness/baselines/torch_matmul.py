@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from harness.devices import BufferSet, OperationInfo
 from harness.plan import Layout
+from harness.problem import Problem, Track
 
 NAME = "torch_matmul"
 NAME_FP32 = "torch_matmul_fp32"
@@ -19,11 +20,24 @@ class Candidate(NamedTuple):
     enqueue: Callable[[BufferSet], object]
 
 
-def candidates(name: str = NAME) -> tuple[Candidate, ...]:
+class TorchMatmul:
+    """`torch.matmul` on a CUDA device, told to accumulate as the track says."""
+
+    def candidates(self, problem: Problem) -> tuple[Candidate, ...]:
+        """Both layouts of B."""
+        import torch
+
+        settings = torch.backends.cuda.matmul
+        settings.allow_fp16_reduced_precision_reduction = problem.track is Track.F16
+        settings.allow_fp16_accumulation = problem.track is Track.F16
+        return matmul_candidates()
+
+
+def matmul_candidates() -> tuple[Candidate, ...]:
     """`torch.matmul(a, b, out=c)` in fp16, with B in either layout."""
     return tuple(
         Candidate(
-            OperationInfo(key=f"{name}/{layout}", contender=name, layout=layout, description=f"torch.matmul, B {layout}"),
+            OperationInfo(key=f"{NAME}/{layout}", contender=NAME, layout=layout, description=f"torch.matmul, B {layout}"),
             _matmul,
         )
         for layout in Layout
@@ -34,7 +48,7 @@ def cpu_candidates(names: tuple[str, ...]) -> tuple[Candidate, ...]:
     """Candidates of the CPU baselines of those names: fp16, and through fp32 since torch's fp16 path on CPUs is slow."""
     found: list[Candidate] = []
     if NAME in names:
-        found += candidates()
+        found += matmul_candidates()
     if NAME_FP32 in names:
         found += [
             Candidate(

@@ -10,6 +10,7 @@ from harness.problem import HALF_BYTES, Problem
 from harness.profiles import DeviceProfile
 from harness.record import L2State, Reason
 from harness.run import DeviceInfo
+from harness.telemetry import Conditions
 
 if TYPE_CHECKING:
     import torch
@@ -23,9 +24,6 @@ ALIGNMENT_BYTES = 256
 UNSCORED_OPERATIONS = 2
 """Operations at the head of a window, on other sets, before its first event."""
 
-
-MACHINE_REASONS = frozenset({Reason.DEVICE_ERROR, Reason.OUT_OF_MEMORY, Reason.WORKER_LOST, Reason.BASELINE_ERROR})
-"""Reasons that are never the submission's fault."""
 
 class SubmissionFault(HgemmError):
     """Running the submission failed in a way that is its own fault."""
@@ -219,6 +217,14 @@ class Device(Protocol):
 
     def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
         """Time one window: operations on the first `unscored` slots, then one on each of the others, timed as one."""
+        ...
+
+    def bind_stand_in(self, original: OperationInfo, delay_cycles: int) -> OperationInfo:
+        """Let a baseline's operation stand in the submission's place, slowed by a delay."""
+        ...
+
+    def conditions(self) -> Conditions | None:
+        """Clocks, power and temperature right now, where there are such readings."""
         ...
 
     def digest(self, tensor: torch.Tensor) -> int:

@@ -15,13 +15,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.baselines.torch_matmul import cpu_candidates
 from harness.channel import WorkerFailed, WorkerProcess
-from harness.devices import MACHINE_REASONS, ArenaLayout, MachineFault, OperationInfo, SubmissionFault, WindowTime
-from harness.messages import ArmWindow, BindBaselines, BindSubmission, Bound, Done, Open, OpenProblem, RunOnce, TimeWindow
-from harness.model import InfraError, Model
-from harness.plan import Plan
+from harness.devices import ArenaLayout, MachineFault, OperationInfo, SubmissionFault, WindowTime
+from harness.messages import ArmWindow, BindBaselines, BindStandIn, BindSubmission, Done, Open, OpenProblem, RunOnce, TimeWindow
+from harness.model import Model
+from harness.plan import Call, Plan
 from harness.profiles import load_profile
-from harness.record import L2State, Reason
+from harness.record import MACHINE_REASONS, SUBMISSION, L2State, Reason
 from harness.run import DeviceInfo
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _Reply = TypeVar("_Reply", bound=Model)
 
 ARENA_BYTES = 4 << 30
 """Address space of the shared memory; pages exist only once they are touched."""
-CLOCK_SLACK_NS = 2_000_000
+CLOCK_SLACK_NS = 300_000
 """What the pipe and the scheduler may add between a window's own clock and the parent's."""
 CLOCK_SLACK_SHARE = 0.05
 CLOCK_TRIES = 25
@@ -54,14 +55,23 @@ class CpuDevice:
         self.worker = WorkerProcess((str(self._descriptor),), pass_fds=(self._descriptor,))
         self.deadline = time.monotonic() + 120
         self._salt = secrets.token_bytes(16)
-        self.info = self._call(Open(device="cpu"), DeviceInfo)
+        try:
+            self.info = self._call(Open(device="cpu"), DeviceInfo)
+        except BaseException:
+            self.kill()
+            raise
 
     def memory(self, size_bytes: int) -> torch.Tensor:
-        """The shared memory, zeroed afresh."""
+        """The shared memory, zeroed afresh.
+
+        Raises:
+            MachineFault: it is not enough.
+        """
         import torch
 
         if size_bytes > ARENA_BYTES:
-            raise InfraError(f"a shape needs {size_bytes >> 20} MiB of buffers; the CPU device has {ARENA_BYTES >> 20}.")
+            detail = f"the shape needs {size_bytes >> 20} MiB of buffers; the CPU device has {ARENA_BYTES >> 20}"
+            raise MachineFault(Reason.OUT_OF_MEMORY, detail, fatal=False)
         self._mapping.madvise(mmap.MADV_REMOVE)
         return torch.frombuffer(self._mapping, dtype=torch.uint8)
 
@@ -71,12 +81,24 @@ class CpuDevice:
 
     def bind_submission(self, plan: Plan, artifacts: dict[str, str]) -> OperationInfo:
         """Have the library loaded."""
-        return self._call(BindSubmission(plan=plan, artifacts=artifacts), OperationInfo)
+        self._call(BindSubmission(plan=plan, artifacts=artifacts), Done)
+        (step,) = (step for step in plan.steps if isinstance(step, Call))
+        entry = plan.kernels[step.kernel].entry
+        return OperationInfo(key=SUBMISSION, contender=SUBMISSION, layout=plan.layout, description=f"{entry} (C)")
 
     def bind_baselines(self, names: tuple[str, ...], keys: tuple[str, ...] | None) -> tuple[OperationInfo, ...]:
         """Both layouts of every baseline."""
-        operations = self._call(BindBaselines(names=names), Bound).operations
-        return operations if keys is None else tuple(operation for operation in operations if operation.key in keys)
+        self._call(BindBaselines(names=names), Done)
+        operations = (candidate.info for candidate in cpu_candidates(names))
+        return tuple(operation for operation in operations if keys is None or operation.key in keys)
+
+    def bind_stand_in(self, original: OperationInfo, delay_cycles: int) -> OperationInfo:
+        """Have a baseline run in the submission's place."""
+        self._call(BindStandIn(key=original.key, delay_cycles=delay_cycles), Done)
+        return original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
+
+    def conditions(self) -> None:
+        """There are no readings of a CPU."""
 
     def drop(self, keys: tuple[str, ...]) -> None:
         """Nothing to do: an operation holds no memory here."""
@@ -130,9 +152,10 @@ class CpuDevice:
         try:
             return self.worker.call(request, reply, max(0.1, self.deadline - time.monotonic()))
         except WorkerFailed as error:
-            if error.failure.reason in MACHINE_REASONS:
-                raise MachineFault(error.failure.reason, error.failure.detail, error.failure.fatal) from error
-            raise SubmissionFault(error.failure.reason, error.failure.detail) from error
+            failure = error.failure
+            if failure.reason in MACHINE_REASONS:
+                raise MachineFault(failure.reason, str(error), failure.fatal) from error
+            raise SubmissionFault(failure.reason, str(error), failure.fatal) from error
 
 
 def host_uuid() -> str:

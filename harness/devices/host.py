@@ -10,27 +10,25 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from harness.baselines.torch_matmul import cpu_candidates
-from harness.devices import ArenaLayout, BufferSet, OperationInfo, SubmissionFault, WindowTime
+from harness.devices import ArenaLayout, BufferSet, SubmissionFault, WindowTime
 from harness.devices.cpu import ARENA_BYTES, host_uuid
-from harness.messages import ArmWindow, BindBaselines, BindSubmission, Bound, Done, Open, OpenProblem, RunOnce, TimeWindow
-from harness.plan import Call, Plan
+from harness.messages import ArmWindow, BindBaselines, BindStandIn, BindSubmission, Done, Open, OpenProblem, RunOnce, TimeWindow
+from harness.plan import Call, Layout, Plan
 from harness.record import SUBMISSION, L2State, Reason
 from harness.run import DeviceInfo
-
-if TYPE_CHECKING:
-    pass
 
 FLUSH_BYTES = 32 << 20
 """Written, then read, before a cold window."""
 
 
 class HostOperation(NamedTuple):
-    """An operation and the function that runs it."""
+    """An operation: the layout that it reads, whose output it writes, and the function that runs it."""
 
-    info: OperationInfo
+    layout: Layout
+    baseline: bool
     enqueue: Callable[[BufferSet], object]
 
 
@@ -68,7 +66,7 @@ class Host:
         self._operations = {}
         return Done()
 
-    def bind_submission(self, request: BindSubmission) -> OperationInfo:
+    def bind_submission(self, request: BindSubmission) -> Done:
         """Load the submission's library."""
         plan = request.plan
         (step,) = (step for step in plan.steps if isinstance(step, Call))
@@ -79,17 +77,26 @@ class Host:
             pointers = (buffers.a.data_ptr(), buffers.b.data_ptr(), buffers.c.data_ptr(), buffers.workspace.data_ptr())
             call(*pointers, problem.m, problem.n, problem.k)
 
-        info = OperationInfo(
-            key=SUBMISSION, contender=SUBMISSION, layout=plan.layout, description=f"{plan.kernels[step.kernel].entry} (C)"
-        )
-        self._operations[info.key] = HostOperation(info, enqueue)
-        return info
+        self._operations[SUBMISSION] = HostOperation(plan.layout, baseline=False, enqueue=enqueue)
+        return Done()
 
-    def bind_baselines(self, request: BindBaselines) -> Bound:
-        """Offer both layouts of every baseline."""
-        found = [HostOperation(info, enqueue) for info, enqueue in cpu_candidates(request.names)]
-        self._operations.update({operation.info.key: operation for operation in found})
-        return Bound(operations=tuple(operation.info for operation in found))
+    def bind_stand_in(self, request: BindStandIn) -> Done:
+        """Run a baseline in the submission's place, slowed by an idle loop."""
+        original = self._operations[request.key]
+
+        def enqueue(buffers: BufferSet) -> None:
+            original.enqueue(buffers)
+            for _ in range(request.delay_cycles):
+                pass
+
+        self._operations[SUBMISSION] = HostOperation(original.layout, baseline=False, enqueue=enqueue)
+        return Done()
+
+    def bind_baselines(self, request: BindBaselines) -> Done:
+        """Have both layouts of every baseline ready."""
+        for info, enqueue in cpu_candidates(request.names):
+            self._operations[info.key] = HostOperation(info.layout, baseline=True, enqueue=enqueue)
+        return Done()
 
     def run_once(self, request: RunOnce) -> Done:
         """Run an operation on each slot."""
@@ -120,8 +127,7 @@ class Host:
         return WindowTime(window_ns=time.perf_counter_ns() - started)
 
     def _buffers(self, operation: HostOperation, slots: tuple[int, ...]) -> list[BufferSet]:
-        baseline = operation.info.contender != SUBMISSION
-        sets = self._layout.sets(self._memory, operation.info.layout, baseline)
+        sets = self._layout.sets(self._memory, operation.layout, operation.baseline)
         workspace = self._layout.workspace(self._memory)
         return [BufferSet(sets.a[slot], sets.b[slot], sets.c[slot], workspace) for slot in slots]
 

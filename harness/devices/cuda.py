@@ -1,0 +1,219 @@
+"""The CUDA device: runs in a trusted worker, where no host code of a submission ever runs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from harness.devices import ArenaLayout, BufferSet, MachineFault, OperationInfo, WindowTime
+from harness.devices.cuda_kernels import Kernels
+from harness.devices.cuda_launch import BoundPlan, Module, check, fault
+from harness.devices.cuda_window import Window, Windows
+from harness.model import InfraError
+from harness.plan import Plan
+from harness.profiles import match_profile
+from harness.record import SUBMISSION, L2State, Reason
+from harness.run import DeviceInfo
+from harness.telemetry import Conditions, Telemetry
+
+if TYPE_CHECKING:
+    import torch
+
+LIBRARIES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "cuda-core", "cuda-bindings", "nvmath-python", "nvidia-cublas", "numpy")
+
+
+class CudaOperation(NamedTuple):
+    """An operation and the function that enqueues it on the device's stream."""
+
+    info: OperationInfo
+    enqueue: Callable[[BufferSet], object]
+
+
+class CudaDevice:
+    """One CUDA device, one stream."""
+
+    def __init__(self, index: int) -> None:
+        self._telemetry = Telemetry(index)
+        torch = _import_torch()
+        from cuda.bindings import driver, runtime
+
+        if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+            raise InfraError(f"PyTorch sees no CUDA device {index}; check the driver and that torch is a CUDA build.")
+        torch.cuda.set_device(index)
+        torch.cuda.init()
+        properties = torch.cuda.get_device_properties(index)
+        self.profile = match_profile(properties.name)
+        self._torch, self._runtime = torch, runtime
+        self.stream = torch.cuda.Stream()
+        torch.cuda.set_stream(self.stream)
+        # No line may outlive a flush: the share of L2 that can persist is zero.
+        check(runtime.cudaDeviceSetLimit(runtime.cudaLimit.cudaLimitPersistingL2CacheSize, 0))
+        self._kernels = Kernels(self.stream.cuda_stream, properties.multi_processor_count)
+        self.windows = Windows(self.stream, self._kernels, properties.L2_cache_size)
+        self._modules = Module(check(driver.cuDeviceGet(index)))
+        self._memory: Any = torch.empty(0, dtype=torch.uint8, device="cuda")
+        self._key = secrets.randbits(64)
+        self._operations: dict[str, CudaOperation] = {}
+        self._captured: dict[tuple[str, tuple[int, ...], int], Window] = {}
+        self._baselines: dict[str, Any] = {}
+        self.info = self._describe(properties)
+
+    def memory(self, size_bytes: int) -> Any:
+        """At least that much device memory, the same piece again and again while it suffices."""
+        if self._memory.numel() < size_bytes:
+            self._memory = self._torch.empty(0, dtype=self._torch.uint8, device="cuda")
+            self._torch.cuda.empty_cache()
+            try:
+                self._memory = self._torch.empty(size_bytes, dtype=self._torch.uint8, device="cuda")
+            except self._torch.cuda.OutOfMemoryError as error:
+                detail = f"{size_bytes >> 20} MiB of device memory are not free"
+                raise MachineFault(Reason.OUT_OF_MEMORY, detail, fatal=False) from error
+        return self._memory
+
+    def open_problem(self, layout: ArenaLayout) -> None:
+        """Forget the last problem's operations and windows."""
+        self.drop(tuple(self._operations))
+        self._layout = layout
+        self._sets: dict[tuple[object, bool], list[BufferSet]] = {}
+
+    def bind_submission(self, plan: Plan, artifacts: dict[str, str]) -> OperationInfo:
+        """Load the cubins and lay out the launches.
+
+        Raises:
+            SubmissionFault: the driver refuses a cubin, an attribute or a tensor map.
+        """
+        bound = BoundPlan(plan, artifacts, self._modules, self.stream.cuda_stream)
+        names = ", ".join(f"{kernel.entry} ({name})" for name, kernel in plan.kernels.items())
+        info = OperationInfo(key=SUBMISSION, contender=SUBMISSION, layout=plan.layout, description=names)
+        self._operations[info.key] = CudaOperation(info, bound.enqueue)
+        return info
+
+    def bind_baselines(self, names: tuple[str, ...], keys: tuple[str, ...] | None) -> tuple[OperationInfo, ...]:
+        """Every candidate of the named baselines, or those of the given keys."""
+        found = []
+        for name in names:
+            for candidate in self._baseline(name).candidates(self._layout.problem):
+                if keys is None or candidate.info.key in keys:
+                    self._operations.setdefault(candidate.info.key, CudaOperation(candidate.info, candidate.enqueue))
+                    found.append(candidate.info)
+        return tuple(found)
+
+    def bind_stand_in(self, original: OperationInfo, delay_cycles: int) -> OperationInfo:
+        """Let a baseline's operation stand where a submission would, slowed by a delay: to measure the instrument."""
+        baseline = self._operations[original.key]
+
+        def enqueue(buffers: BufferSet) -> None:
+            baseline.enqueue(buffers)
+            if delay_cycles:
+                self._kernels.spin(delay_cycles)
+
+        info = original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
+        self.drop((SUBMISSION,))
+        self._operations[SUBMISSION] = CudaOperation(info, enqueue)
+        return info
+
+    def enqueuer(self, key: str) -> Callable[[BufferSet], object]:
+        """What puts a bound operation on the stream."""
+        return self._operations[key].enqueue
+
+    def spin(self, cycles: int) -> None:
+        """Put a delay on the stream."""
+        self._kernels.spin(cycles)
+
+    def drop(self, keys: tuple[str, ...]) -> None:
+        """Forget operations and the windows captured of them."""
+        for key in keys:
+            self._operations.pop(key, None)
+        for captured in [captured for captured in self._captured if captured[0] in keys]:
+            self.windows.release(self._captured.pop(captured))
+
+    def run(self, key: str, slots: tuple[int, ...]) -> None:
+        """Run one operation on each slot and wait.
+
+        Raises:
+            SubmissionFault: a launch failed or faulted.
+            MachineFault: operations of a baseline would overlap in a window.
+        """
+        operation = self._operations[key]
+        buffers = self._buffers(operation)
+        for slot in slots:
+            operation.enqueue(buffers[slot])
+        self._wait()
+        if self.windows.overlaps(operation.enqueue, buffers[slots[0]]):
+            raise MachineFault(Reason.BASELINE_ERROR, f"{key} lets the next operation start before it ends", False)
+
+    def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
+        """Time one window; its graph is captured at first use."""
+        captured = self._captured.get((key, slots, unscored))
+        if captured is None:
+            operation = self._operations[key]
+            buffers = self._buffers(operation)
+            chosen = [buffers[slot] for slot in slots]
+            captured = self.windows.capture(operation.enqueue, chosen, unscored)
+            self._captured[key, slots, unscored] = captured
+        return self.windows.time(captured, l2_state)
+
+    def digest(self, tensor: torch.Tensor) -> int:
+        """Keyed hash of a tensor's bits."""
+        return self._kernels.digest(tensor if tensor.stride(2) == 1 else tensor.transpose(1, 2), self._key)
+
+    def conditions(self) -> Conditions:
+        """Clock, power, temperature and throttle reasons right now."""
+        return self._telemetry.read()
+
+    def _wait(self) -> None:
+        (code,) = self._runtime.cudaStreamSynchronize(self.stream.cuda_stream)
+        if int(code) != 0:
+            raise fault(code.name)
+
+    def _buffers(self, operation: CudaOperation) -> list[BufferSet]:
+        baseline = operation.info.contender != SUBMISSION
+        key = (operation.info.layout, baseline)
+        if key not in self._sets:
+            sets = self._layout.sets(self._memory, operation.info.layout, baseline)
+            workspace = self._layout.workspace(self._memory)
+            self._sets[key] = [
+                BufferSet(a, b, c, workspace) for a, b, c in zip(sets.a, sets.b, sets.c, strict=True)
+            ]  # fmt: skip
+        return self._sets[key]
+
+    def _baseline(self, name: str) -> Any:
+        """The baseline of that name; its handles live as long as the worker."""
+        if name not in self._baselines:
+            from harness.baselines import cublas, cublaslt, torch_matmul
+
+            makers: dict[str, Callable[[], Any]] = {
+                "torch_matmul": torch_matmul.TorchMatmul,
+                "cublas": lambda: cublas.Cublas(self.stream.cuda_stream),
+                "cublaslt_heuristic": lambda: cublaslt.CublasLt(self.stream.cuda_stream, autotuned=False),
+                "cublaslt_autotuned": lambda: cublaslt.CublasLt(self.stream.cuda_stream, autotuned=True),
+            }
+            self._baselines[name] = makers[name]()
+        return self._baselines[name]
+
+    def _describe(self, properties: Any) -> DeviceInfo:
+        versions = {}
+        for library in LIBRARIES:
+            try:
+                versions[library] = importlib.metadata.version(library)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        versions["cuda runtime"] = str(check(self._runtime.cudaRuntimeGetVersion()))
+        versions["cublasLt"] = str(self._baseline("cublaslt_heuristic").version)
+        return DeviceInfo(
+            profile=self.profile.name,
+            name=properties.name,
+            uuid=self._telemetry.uuid,
+            driver=self._telemetry.driver,
+            libraries=versions,
+            timer="cudaEventElapsedTime between event nodes of one graph",
+            conditions=self._telemetry.settings(),
+        )
+
+
+def _import_torch() -> Any:
+    import torch
+
+    return torch

@@ -1,0 +1,119 @@
+"""Windows on a CUDA device: one graph with its own event nodes, flushed caches before it, and the clock read around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from harness.devices import BufferSet, MachineFault, WindowTime
+from harness.devices.cuda_kernels import Kernels
+from harness.devices.cuda_launch import check
+from harness.record import L2State, Reason
+
+Enqueue = Callable[[BufferSet], object]
+
+FLUSH_OF_L2 = 2
+"""The flush writes, then reads, buffers of this many times the last-level cache."""
+PROGRAMMATIC = 1
+"""cudaGraphDependencyTypeProgrammatic: the edge lets a kernel start before the one it depends on has ended."""
+
+
+class Window(NamedTuple):
+    """A captured window, ready to be launched any number of times."""
+
+    executable: Any
+    start: Any
+    stop: Any
+
+
+class Windows:
+    """Captures and times windows on one stream."""
+
+    def __init__(self, stream: Any, kernels: Kernels, l2_bytes: int) -> None:
+        import torch
+        from cuda.bindings import runtime
+
+        self._runtime = runtime
+        self._stream = stream
+        self._kernels = kernels
+        words = FLUSH_OF_L2 * l2_bytes // 4
+        self._written = torch.zeros(words, dtype=torch.float32, device="cuda")
+        self._read = torch.zeros(words, dtype=torch.float32, device="cuda")
+        self._total = torch.zeros((), dtype=torch.float32, device="cuda")
+
+    def capture(self, enqueue: Enqueue, buffers: Sequence[BufferSet], unscored: int) -> Window:
+        """Capture `unscored` operations, a clock probe, an event, the other operations, an event, and a clock probe.
+
+        Operations follow one another on one stream, so that each starts when every node of the one before has ended.
+        """
+        runtime, handle = self._runtime, self._stream.cuda_stream
+        start, stop = check(runtime.cudaEventCreate()), check(runtime.cudaEventCreate())
+        self._begin()
+        try:
+            for one in buffers[:unscored]:
+                enqueue(one)
+            self._kernels.probe(0)
+            check(runtime.cudaEventRecordWithFlags(start, handle, runtime.cudaEventRecordExternal))
+            for one in buffers[unscored:]:
+                enqueue(one)
+            check(runtime.cudaEventRecordWithFlags(stop, handle, runtime.cudaEventRecordExternal))
+            self._kernels.probe(1)
+        except BaseException:
+            runtime.cudaStreamEndCapture(handle)
+            raise
+        graph = check(runtime.cudaStreamEndCapture(handle))
+        executable = check(runtime.cudaGraphInstantiate(graph, 0))
+        check(runtime.cudaGraphDestroy(graph))
+        return Window(executable, start, stop)
+
+    def time(self, window: Window, l2_state: L2State) -> WindowTime:
+        """Launch a window and wait for it.
+
+        Raises:
+            SubmissionFault, MachineFault: the work failed.
+        """
+        import torch
+
+        runtime, handle = self._runtime, self._stream.cuda_stream
+        if l2_state is L2State.COLD:
+            with torch.cuda.stream(self._stream):
+                self._written.fill_(1.0)
+                torch.sum(self._read, dim=0, out=self._total)
+            check(runtime.cudaCtxResetPersistingL2Cache())
+        check(runtime.cudaGraphLaunch(window.executable, handle))
+        check(runtime.cudaStreamSynchronize(handle))
+        window_ns = round(check(runtime.cudaEventElapsedTime(window.start, window.stop)) * 1e6)
+        if window_ns <= 0:
+            raise MachineFault(Reason.DEVICE_ERROR, "a window's events are not in order", fatal=False)
+        return WindowTime(window_ns=window_ns, sm_clock_mhz=self._kernels.clock_mhz())
+
+    def release(self, window: Window) -> None:
+        """Free a window."""
+        check(self._runtime.cudaGraphExecDestroy(window.executable))
+        check(self._runtime.cudaEventDestroy(window.start))
+        check(self._runtime.cudaEventDestroy(window.stop))
+
+    def overlaps(self, enqueue: Enqueue, buffers: BufferSet) -> bool:
+        """Whether the second of two operations may start before the first has ended: a programmatic edge between them.
+
+        A graph of two operations then has more programmatic edges than two graphs of one.
+        """
+        return self._programmatic_edges(enqueue, [buffers, buffers]) > 2 * self._programmatic_edges(enqueue, [buffers])
+
+    def _programmatic_edges(self, enqueue: Enqueue, buffers: Sequence[BufferSet]) -> int:
+        runtime = self._runtime
+        self._begin()
+        try:
+            for one in buffers:
+                enqueue(one)
+        finally:
+            graph = check(runtime.cudaStreamEndCapture(self._stream.cuda_stream))
+        count = check(runtime.cudaGraphGetEdges(graph))[-1]
+        edges = check(runtime.cudaGraphGetEdges(graph, count))[2] if count else []
+        found = sum(int(edge.type) == PROGRAMMATIC for edge in edges)
+        check(runtime.cudaGraphDestroy(graph))
+        return found
+
+    def _begin(self) -> None:
+        mode = self._runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
+        check(self._runtime.cudaStreamBeginCapture(self._stream.cuda_stream, mode))
