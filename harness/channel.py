@@ -24,6 +24,8 @@ from harness.model import HgemmError, Model, one_sentence
 MAX_MESSAGE_BYTES = 64 << 20
 CHATTER_LINES = 40
 CHATTER_LINE_BYTES = 400
+MAX_DETAIL = 1000
+"""Characters that are kept of what a worker says of a failure."""
 PASSED_ON = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH",
     "CUDA_VISIBLE_DEVICES", "HGEMM_CACHE", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
@@ -40,7 +42,7 @@ class WorkerFailed(HgemmError):
     exit_code = 3
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.detail)
+        super().__init__(_printable(failure.detail)[:MAX_DETAIL])
         self.failure = failure
 
 
@@ -51,14 +53,15 @@ class WorkerTimeout(HgemmError):
 
 
 class WorkerDied(HgemmError):
-    """The worker's process ended without an answer."""
+    """The worker's process ended without an answer, or was ended because what it sent was none."""
 
     exit_code = 3
 
-    def __init__(self, returncode: int, chatter: str) -> None:
+    def __init__(self, returncode: int | None, chatter: str, breach: str = "") -> None:
         self.returncode = returncode
-        how = f"signal {signal.Signals(-returncode).name}" if returncode < 0 else f"exit status {returncode}"
-        super().__init__(f"the worker ended with {how}" + (f"; it last printed: {chatter}" if chatter else "") + ".")
+        """Exit status, negative for a signal; None where it was ended for its breach of the protocol."""
+        how = f"the worker {breach} and was killed" if returncode is None else f"the worker ended with {_ending(returncode)}"
+        super().__init__(how + (f"; it last printed: {chatter}" if chatter else "") + ".")
 
 
 class Endpoint:
@@ -67,28 +70,34 @@ class Endpoint:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
-    def send(self, message: Model) -> None:
-        """Send one message."""
+    def send(self, message: Model, deadline: float | None = None) -> None:
+        """Send one message.
+
+        Raises:
+            OSError: the other side is gone.
+            TimeoutError: it did not take the message before `deadline` (of time.monotonic).
+        """
         data = message.model_dump_json().encode()
+        self._socket.settimeout(_left(deadline))
         self._socket.sendall(_HEADER.pack(len(data)) + data)
 
     def receive(self, deadline: float | None = None) -> bytes:
         """The next message, JSON.
 
         Raises:
-            EOFError: the other side is gone, or sent a message that is too long.
+            EOFError: the other side is gone.
+            ValueError: it announced a message that is too long.
             TimeoutError: nothing whole arrived before `deadline` (of time.monotonic).
         """
         size = _HEADER.unpack(self._exactly(_HEADER.size, deadline))[0]
         if size > MAX_MESSAGE_BYTES:
-            raise EOFError(f"a message of {size} bytes")
+            raise ValueError(f"a message of {size} bytes")
         return self._exactly(size, deadline)
 
     def _exactly(self, size: int, deadline: float | None) -> bytes:
         data = bytearray()
         while len(data) < size:
-            if deadline is not None:
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            self._socket.settimeout(_left(deadline))
             piece = self._socket.recv(min(1 << 20, size - len(data)))
             if not piece:
                 raise EOFError("closed")
@@ -140,22 +149,26 @@ class WorkerProcess:
             WorkerTimeout: no answer within `timeout_s` seconds; the worker is killed.
             WorkerDied: its process ended, or it sent something that is not an answer (then it is killed).
         """
+        deadline = time.monotonic() + timeout_s
         try:
-            self._endpoint.send(request)
-            data = self._endpoint.receive(time.monotonic() + timeout_s)
+            self._endpoint.send(request, deadline)
+            data = self._endpoint.receive(deadline)
+            return _parse(data, reply)
+        except WorkerFailed:
+            raise
         except TimeoutError:
             self.kill()
             raise WorkerTimeout(f"no answer within {timeout_s:.0f} s; the worker was killed.") from None
         except (EOFError, OSError):
             raise self._died() from None
-        try:
-            if data.startswith(b'{"type":"failure"'):
-                raise WorkerFailed(Failure.model_validate_json(data))
-            return reply.model_validate_json(data)
-        except ValidationError as error:
+        except ValueError as error:
             self.kill()
-            self._chatter.append(f"(an answer that is not valid: {one_sentence(error)})".encode())
-            raise self._died() from None
+            what = one_sentence(error) if isinstance(error, ValidationError) else str(error)
+            raise WorkerDied(None, self.chatter(), f"sent what is no answer ({_printable(what)[:400]})") from None
+        except BaseException:
+            # An answer that is still to come would be taken for that to the next request.
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """End the worker and everything that it started, and wait for it."""
@@ -174,17 +187,15 @@ class WorkerProcess:
 
     def chatter(self) -> str:
         """The tail of what the worker printed, on one line."""
-        text = b" | ".join(self._chatter).decode("utf-8", "replace")
-        return "".join(character if character.isprintable() else " " for character in text)[-1000:]
+        return _printable(b" | ".join(self._chatter).decode("utf-8", "replace"))[-1000:]
 
     def _died(self) -> WorkerDied:
         try:
-            returncode = self._process.wait(timeout=5)
+            returncode: int | None = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            self.kill()
-            returncode = self._process.returncode
+            returncode = None
         self.kill()
-        return WorkerDied(returncode, self.chatter())
+        return WorkerDied(returncode, self.chatter(), "closed its connection")
 
     def _drain_chatter(self) -> None:
         pipe = self._process.stdout
@@ -199,3 +210,37 @@ class WorkerProcess:
                     return
                 for line in data[-CHATTER_LINES * CHATTER_LINE_BYTES :].splitlines()[-CHATTER_LINES:]:
                     self._chatter.append(line[:CHATTER_LINE_BYTES])
+
+
+def _parse(data: bytes, reply: type[_Reply]) -> _Reply:
+    if data.startswith(b'{"type":"failure"'):
+        raise WorkerFailed(Failure.model_validate_json(data))
+    return reply.model_validate_json(data)
+
+
+def _left(deadline: float | None) -> float | None:
+    """Seconds until a deadline, for a socket.
+
+    Raises:
+        TimeoutError: none are left.
+    """
+    if deadline is None:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _ending(returncode: int) -> str:
+    if returncode >= 0:
+        return f"exit status {returncode}"
+    try:
+        return f"signal {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def _printable(text: str) -> str:
+    """Text of an untrusted process that is safe on a terminal and stays on one line."""
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -6,10 +6,11 @@ import time
 from typing import Protocol, TypeVar
 
 from harness.channel import WorkerFailed, WorkerProcess
-from harness.devices import MACHINE_REASONS, MachineFault, SubmissionFault
+from harness.devices import MachineFault, SubmissionFault
 from harness.messages import Draw, Inspection, Open, Prepare, Prepared, Round, RoundResult, Select, Selected
 from harness.model import DataError, Model
 from harness.profiles import DeviceProfile, load_profile
+from harness.record import MACHINE_REASONS
 from harness.run import DeviceInfo
 
 OPEN_TIMEOUT_S = 180.0
@@ -84,8 +85,8 @@ class RemoteDriver:
         except WorkerFailed as error:
             failure = error.failure
             if failure.reason in MACHINE_REASONS:
-                raise MachineFault(failure.reason, failure.detail, failure.fatal) from error
-            raise SubmissionFault(failure.reason, failure.detail, failure.fatal) from error
+                raise MachineFault(failure.reason, str(error), failure.fatal) from error
+            raise SubmissionFault(failure.reason, str(error), failure.fatal) from error
 
 
 class LocalDriver:
