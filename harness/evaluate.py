@@ -109,8 +109,6 @@ class Evaluator:
 
     def prepare(self, submission: Submission, problems: Sequence[Problem], progress: Progress | None = None) -> Prepared:
         """Plan and build; needs no device. What fails becomes a record later."""
-        if submission.manifest.kind is Kind.NATIVE and not self.profile.is_cpu:
-            raise DataError("native submissions run on the cpu device only; CUDA devices take kind device.")
         return prepare(submission, problems, self.profile, self._build_options, progress)
 
     def evaluate(self, submission: Submission | Path, problems: Iterable[Problem]) -> Iterator[Record]:
@@ -265,8 +263,11 @@ def prepare(
     """Plan and build for a device, which need not be here. What fails is in the result.
 
     Raises:
+        DataError: a native submission for a CUDA device.
         InfraError: a compiler is missing, or the cache is not writable or full.
     """
+    if submission.manifest.kind is Kind.NATIVE and not profile.is_cpu:
+        raise DataError("native submissions run on the cpu device only; CUDA devices take kind device.")
     outcomes = make_plans(submission, problems, profile)
     kernels: dict[str, Kernel] = {}
     for outcome in outcomes.values():

@@ -56,7 +56,10 @@ def cuda_cards() -> list[DeviceChoice]:
     cards = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        profile = match_profile(str(pynvml.nvmlDeviceGetName(handle)))
+        try:
+            profile = match_profile(str(pynvml.nvmlDeviceGetName(handle)))
+        except DataError:
+            continue
         cards.append(DeviceChoice(f"cuda:{index}", str(pynvml.nvmlDeviceGetUUID(handle)), profile))
     return cards
 
@@ -78,13 +81,17 @@ class DeviceLock:
         try:
             file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
         except OSError as error:
-            raise InfraError(f"{self._path} cannot be opened ({error.strerror}); set XDG_RUNTIME_DIR to a writable place.") from error
+            raise InfraError(
+                f"{self._path} cannot be opened ({error.strerror}); set XDG_RUNTIME_DIR to a writable place."
+            ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = file.read().strip() or "unknown"
             file.close()
-            raise InfraError(f"the device is in use by process {holder}; wait for it to end, or choose another --device.") from error
+            raise InfraError(
+                f"the device is in use by process {holder}; wait for it to end, or choose another --device."
+            ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
