@@ -283,6 +283,7 @@ def _timing(measure: Measure, rounds: Rounds, choices: dict[str, Choice], best: 
         contenders[name] = ContenderTiming(
             layout=choices[name].operation.layout,
             description=choices[name].operation.description,
+            workspace_limit_bytes=choices[name].operation.workspace_limit_bytes,
             launches_per_window=choices[name].launches_per_window,
             window_median_ns=median_ns(lengths),
             window_min_ns=min(lengths),

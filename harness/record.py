@@ -145,6 +145,8 @@ class ContenderTiming(Model):
     """Layout of B that it was measured with."""
     description: str
     """What it chose: kernels, algorithm, workspace; free text for people."""
+    workspace_limit_bytes: Count | None = None
+    """Largest workspace that a library was allowed while it chose; null for what takes none."""
     launches_per_window: Positive
     """Operations timed by one window (R)."""
     window_median_ns: Positive

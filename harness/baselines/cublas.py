@@ -43,6 +43,7 @@ class Cublas:
                     contender=NAME,
                     layout=layout,
                     description=f"gemm_ex, compute {numbers.name}, workspace {WORKSPACE_BYTES >> 20} MiB, B {layout}",
+                    workspace_limit_bytes=WORKSPACE_BYTES,
                 ),
                 self._enqueue(problem, layout, numbers),
             )

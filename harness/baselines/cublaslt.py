@@ -24,6 +24,16 @@ SUGGESTIONS = 100
 """Suggestions asked for at each limit; the library gives fewer."""
 
 
+_DESCRIBED = (
+    ("algo", "ID", np.int32),
+    ("tile", "TILE_ID", np.uint32),
+    ("stages", "STAGES_ID", np.uint32),
+    ("split-K", "SPLITK_NUM", np.int32),
+    ("cluster", "CLUSTER_SHAPE_ID", np.uint16),
+)
+"""What of an algorithm's configuration its description names, with the types that the library stores it in."""
+
+
 class CublasLt:
     """A handle, a workspace, and the suggestions for one problem after another."""
 
@@ -74,6 +84,7 @@ class CublasLt:
                 f"{self._describe(suggestion)}, compute {product.numbers.name}, workspace {suggestion.workspace_bytes} of "
                 f"{suggestion.limit_bytes >> 20} MiB, suggestion {suggestion.rank}, B {product.layout}"
             ),
+            workspace_limit_bytes=max(self._limits),
         )
 
     def _enqueue(self, product: _Product, suggestion: _Suggestion) -> Callable[[BufferSet], None]:
@@ -95,17 +106,17 @@ class CublasLt:
         """Algorithm id, tile, stages, split-K and cluster, as far as the library tells."""
         attributes = self._lt.MatmulAlgoConfigAttribute
         parts = []
-        for label, attribute in (("algo", "ID"), ("tile", "TILE_ID"), ("stages", "STAGES_ID"), ("split-K", "SPLITK_NUM"),
-                                 ("cluster", "CLUSTER_SHAPE_ID")):  # fmt: skip
-            value = np.zeros(1, dtype=np.int32)
-            written = np.zeros(1, dtype=np.uint64)
-            code = getattr(attributes, attribute)
+        for label, attribute, dtype in _DESCRIBED:
+            value, written = np.zeros(1, dtype=dtype), np.zeros(1, dtype=np.uint64)
             with cublas_error(f"reading {attribute}"):
                 self._lt.matmul_algo_config_get_attribute(
-                    suggestion.algorithm.ctypes.data, code, value.ctypes.data, 4, written.ctypes.data
+                    suggestion.algorithm.ctypes.data,
+                    getattr(attributes, attribute),
+                    value.ctypes.data,
+                    value.nbytes,
+                    written.ctypes.data,
                 )
-            number = int(value[0]) if int(written[0]) == 4 else int(value.view(np.uint16)[0])
-            parts.append(f"{label} {number}")
+            parts.append(f"{label} {int(value[0])}")
         return " ".join(parts)
 
 

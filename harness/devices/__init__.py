@@ -56,6 +56,8 @@ class OperationInfo(Model):
     """Layout of B that it reads."""
     description: str
     """What it is, for people."""
+    workspace_limit_bytes: Count | None = None
+    """Largest workspace that a library was allowed while it chose; null for what takes none."""
 
 
 class WindowTime(Model):
@@ -219,7 +221,7 @@ class Device(Protocol):
         """Time one window: operations on the first `unscored` slots, then one on each of the others, timed as one."""
         ...
 
-    def bind_stand_in(self, original: OperationInfo, delay_cycles: int) -> OperationInfo:
+    def bind_stand_in(self, original: OperationInfo, delay_ns: int) -> OperationInfo:
         """Let a baseline's operation stand in the submission's place, slowed by a delay."""
         ...
 
