@@ -19,7 +19,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from harness.messages import Failure
-from harness.model import HgemmError, Model, one_sentence
+from harness.model import HgemmError, Model, one_sentence, printable
 
 MAX_MESSAGE_BYTES = 64 << 20
 CHATTER_LINES = 40
@@ -42,7 +42,7 @@ class WorkerFailed(HgemmError):
     exit_code = 3
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(_printable(failure.detail)[:MAX_DETAIL])
+        super().__init__(printable(failure.detail)[:MAX_DETAIL])
         self.failure = failure
 
 
@@ -164,7 +164,7 @@ class WorkerProcess:
         except ValueError as error:
             self.kill()
             what = one_sentence(error) if isinstance(error, ValidationError) else str(error)
-            raise WorkerDied(None, self.chatter(), f"sent what is no answer ({_printable(what)[:400]})") from None
+            raise WorkerDied(None, self.chatter(), f"sent what is no answer ({printable(what)[:400]})") from None
         except BaseException:
             # An answer that is still to come would be taken for that to the next request.
             self.kill()
@@ -187,7 +187,7 @@ class WorkerProcess:
 
     def chatter(self) -> str:
         """The tail of what the worker printed, on one line."""
-        return _printable(b" | ".join(self._chatter).decode("utf-8", "replace"))[-1000:]
+        return printable(b" | ".join(self._chatter).decode("utf-8", "replace"))[-1000:]
 
     def _died(self) -> WorkerDied:
         try:
@@ -239,8 +239,3 @@ def _ending(returncode: int) -> str:
         return f"signal {signal.Signals(-returncode).name}"
     except ValueError:
         return f"signal {-returncode}"
-
-
-def _printable(text: str) -> str:
-    """Text of an untrusted process that is safe on a terminal and stays on one line."""
-    return "".join(character if character.isprintable() else " " for character in text)

@@ -87,6 +87,8 @@ class ProcessGroups:
             _kill(process.pid)
             return Finished(process.wait(), timed_out=True)
         finally:
+            # What it left running in the background would go on beside measurements.
+            _kill(process.pid)
             with self._lock:
                 self._running.discard(process.pid)
 

@@ -37,7 +37,7 @@ class Model(BaseModel):
 class Document(Model):
     """A model that is the whole content of a file (or of one line of it), so it carries the schema version."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Annotated[int, Field(ge=1)] = SCHEMA_VERSION
     """Version of the file format; a reader refuses a newer one than it knows."""
 
     @classmethod
@@ -48,12 +48,7 @@ class Document(Model):
             DataError: not JSON, written by a newer version, or not valid; one sentence that names `source`.
         """
         data = parse_json(text, source)
-        version = data.get("schema_version")
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            raise DataError(
-                f"{source} was written by a newer version (schema {version}, this one reads up to {SCHEMA_VERSION}); "
-                "upgrade hgemm-arena to read it."
-            )
+        refuse_newer(data, source)
         try:
             return cls.model_validate_json(json.dumps(data))
         except ValidationError as error:
@@ -91,7 +86,7 @@ def parse_json(text: str | bytes, source: str) -> dict[str, Any]:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{source} is not valid JSON: {error}.") from error
     if not isinstance(data, dict):
         raise DataError(f"{source} must hold one JSON object, not {type(data).__name__}.")
@@ -105,6 +100,25 @@ def one_sentence(error: ValidationError) -> str:
     ]
     more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
     return "; ".join(problems[:3]) + more
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Text of others that is safe on a terminal and, unless `keep` holds a newline, on one line."""
+    return "".join(character if character.isprintable() or character in keep else " " for character in text)
+
+
+def refuse_newer(data: dict[str, Any], source: str) -> None:
+    """Refuse a document that a newer version wrote.
+
+    Raises:
+        DataError: one sentence that names `source`.
+    """
+    version = data.get("schema_version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise DataError(
+            f"{source} was written by a newer version (schema {version}, this one reads up to {SCHEMA_VERSION}); "
+            "upgrade hgemm-arena to read it."
+        )
 
 
 def _relative_path(value: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import sys
 from enum import StrEnum
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -43,6 +44,9 @@ class ScalarType(StrEnum):
         return int(self.value[1:]) // 8
 
 
+_LARGEST = {ScalarType.F32: (2 - 2**-23) * 2.0**127, ScalarType.F64: sys.float_info.max}
+
+
 class Scalar(Model):
     """A number passed by value."""
 
@@ -55,6 +59,8 @@ class Scalar(Model):
     @model_validator(mode="after")
     def _value_fits(self) -> Self:
         if self.dtype in (ScalarType.F32, ScalarType.F64):
+            if not abs(self.value) <= _LARGEST[self.dtype]:
+                raise ValueError(f"{self.value} does not fit in {self.dtype}")
             return self
         bits, signed = 8 * self.dtype.size_bytes, self.dtype.value[0] == "i"
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)

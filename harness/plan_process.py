@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.model import HgemmError
+from pydantic import ValidationError
+
+from harness.model import HgemmError, one_sentence
 from harness.plan import Plan, Unsupported
 from harness.planner import PlanAnswer, PlanRequest
 from harness.problem import Problem
@@ -24,10 +27,10 @@ def main(question: Path, submission: Path, answers: Path) -> None:
         try:
             plan = _load(submission / "plan.py")
         except Exception as error:  # noqa: BLE001  whatever plan.py raises becomes its answer
-            output.write((PlanAnswer(error=_where(error)).model_dump_json() + "\n").encode() * len(request.problems))
+            output.write((_refusal(error) + b"\n") * len(request.problems))
             return
         for problem in request.problems:
-            output.write(_answer(plan, problem, request.profile).model_dump_json().encode() + b"\n")
+            output.write(_answer(plan, problem, request.profile) + b"\n")
 
 
 def _load(path: Path) -> PlanFunction:
@@ -42,23 +45,32 @@ def _load(path: Path) -> PlanFunction:
     return function
 
 
-def _answer(plan: PlanFunction, problem: Problem, profile: DeviceProfile) -> PlanAnswer:
+def _answer(plan: PlanFunction, problem: Problem, profile: DeviceProfile) -> bytes:
+    """One line of JSON, not yet validated: that is for the other side."""
     try:
         result = plan(problem, profile)
+        if isinstance(result, Plan):
+            return PlanAnswer(plan=result).model_dump_json().encode()
+        if isinstance(result, Unsupported):
+            return PlanAnswer(unsupported=result).model_dump_json().encode()
     except Exception as error:  # noqa: BLE001  whatever plan.py raises becomes its answer
-        return PlanAnswer(error=_where(error))
-    if isinstance(result, Plan):
-        return PlanAnswer(plan=result)
-    if isinstance(result, Unsupported):
-        return PlanAnswer(unsupported=result)
-    return PlanAnswer(error=f"plan() returned {type(result).__name__}, not a Plan or Unsupported")
+        return _refusal(error)
+    return PlanAnswer(error=f"plan() returned {type(result).__name__}, not a Plan or Unsupported").model_dump_json().encode()
 
 
-def _where(error: BaseException) -> str:
-    """The error with the line of plan.py that it came from."""
+def _refusal(error: Exception) -> bytes:
+    """The error with the line of plan.py that it came from.
+
+    Raises:
+        MemoryError, OSError: it is one of the limits, which ends the process.
+    """
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.EFBIG):
+        raise error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("/submission/plan.py")]
     place = f"plan.py:{frames[-1].lineno}: " if frames else ""
-    return f"{place}{type(error).__name__}: {error}"[:2000]
+    text = one_sentence(error) if isinstance(error, ValidationError) else str(error)
+    text = f"{place}{type(error).__name__}: {text}"[:2000].encode(errors="replace").decode()
+    return PlanAnswer(error=text).model_dump_json().encode()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from pydantic import ValidationError
 
 from harness.limits import Finished, Limits, ProcessGroups
-from harness.model import DataError, Model, one_sentence
+from harness.model import DataError, Model, one_sentence, printable
 from harness.plan import Call, Plan, PlanFile, Unsupported
 from harness.problem import Problem
 from harness.profiles import DeviceProfile
@@ -22,6 +22,7 @@ from harness.submission import Kind, Submission
 
 LIMITS = Limits(seconds=120.0, memory_bytes=4 << 30, file_bytes=256 << 20)
 SNAPSHOT = "submission"
+CHATTER_BYTES = 2000
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Environment that plan.py sees, beside a home and temporary directory of its own."""
 
@@ -85,7 +86,7 @@ def _from_json(submission: Submission, data: bytes, problems: Sequence[Problem])
 
 def _from_python(submission: Submission, problems: Sequence[Problem], profile: DeviceProfile) -> list[PlanOutcome]:
     request = PlanRequest(problems=tuple(problems), profile=profile)
-    with tempfile.TemporaryDirectory(prefix="hgemm-plan-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="hgemm-plan-", ignore_cleanup_errors=True) as scratch:
         submission.write_to(Path(scratch) / SNAPSHOT)
         ended = _run(Path(scratch), request)
     answers = [_answer(line) for line in ended.lines[: len(problems)]]
@@ -99,7 +100,10 @@ class _Ended(NamedTuple):
 
 
 def _run(scratch: Path, request: PlanRequest) -> _Ended:
-    """Run the planning process: the request and its answers are files, and its prints are kept apart."""
+    """Run the planning process: the request and its answers are files, and its prints are kept apart.
+
+    Both are opened before it starts, so that it does not matter what plan.py puts in their places.
+    """
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     path = [str(Path(__file__).resolve().parents[1]), environment.get("PYTHONPATH", "")]
     environment |= {
@@ -111,10 +115,11 @@ def _run(scratch: Path, request: PlanRequest) -> _Ended:
     question, answers, printed = scratch / "question.json", scratch / "answers.jsonl", scratch / "printed"
     question.write_text(request.model_dump_json(), encoding="utf-8")
     command = [sys.executable, "-P", "-B", "-m", "harness.plan_process", *map(str, (question, scratch / SNAPSHOT, answers))]
-    with ProcessGroups() as processes:
+    with answers.open("w+b") as replies, printed.open("w+b") as output, ProcessGroups() as processes:
         finished = processes.run(command, scratch, printed, LIMITS, environment)
-    data = answers.read_bytes() if answers.exists() else b""
-    chatter = printed.read_bytes()[-2000:].decode("utf-8", "replace").strip()
+        data = replies.read(LIMITS.file_bytes)
+        output.seek(max(0, os.fstat(output.fileno()).st_size - CHATTER_BYTES))
+        chatter = printable(output.read(CHATTER_BYTES).decode("utf-8", "replace"), keep="\n").strip()
     return _Ended(data.split(b"\n")[:-1], finished, chatter)
 
 
@@ -127,7 +132,7 @@ def _answer(line: bytes) -> PlanOutcome:
         return answer.plan
     if answer.unsupported is not None:
         return answer.unsupported
-    return PlanFailure(reason=Reason.PLAN_ERROR, detail=answer.error or "plan.py gave no answer.")
+    return PlanFailure(reason=Reason.PLAN_ERROR, detail=printable(answer.error or "plan.py gave no answer."))
 
 
 def _failure(ended: _Ended) -> PlanFailure:

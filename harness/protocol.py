@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.model import Hash, Model, Name, Positive
 from harness.profiles import DeviceProfile
@@ -49,6 +49,12 @@ class Protocol(Model):
     """Longer windows on compute-bound shapes, which let the power limit act."""
     deadline_s: Annotated[float, Field(gt=0)] = 60.0
     """Seconds that one shape may take before it is rejected."""
+
+    @model_validator(mode="after")
+    def _measures_have_baselines(self) -> Self:
+        if self.measures and not self.baselines:
+            raise ValueError("a protocol that times something has a baseline to compare with")
+        return self
 
     @property
     def identity(self) -> Hash:

@@ -35,4 +35,4 @@ def reward(record: Record) -> float:
     if timing is None or not record.baselines:
         raise DataError(f"{record.problem} was verified and not timed; evaluate with purpose screen or full to have a reward.")
     ratio = timing.speedups[record.baselines[-1]].low
-    return min(CEILING, max(FLOOR, math.log2(ratio))) if ratio > 0 else FLOOR
+    return min(CEILING, max(FLOOR, math.log2(ratio)))

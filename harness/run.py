@@ -34,6 +34,8 @@ from harness.submission import Submission, SubmissionReference
 
 HEADER, SEGMENTS, RECORDS, SAMPLES, END = "run.json", "segments.jsonl", "records.jsonl", "samples.jsonl.gz", "end.json"
 SNAPSHOT = "submission"
+PARTIAL = ".partial"
+"""Suffix of a file that is being written."""
 
 _Line = TypeVar("_Line", bound=Document)
 
@@ -144,11 +146,14 @@ class Run:
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
         self.header = header
-        self.segments = list(_read_lines(path / SEGMENTS, Segment))
-        self.records = list(_read_lines(path / RECORDS, Record))
         self._secrets: dict[str, str] = {}
         self._lock: IO[str] | None = None
-        _check_keys(self.records, path)
+        self._load()
+
+    def _load(self) -> None:
+        self.segments = list(_read_lines(self.path / SEGMENTS, Segment))
+        self.records = list(_read_lines(self.path / RECORDS, Record))
+        _check_keys(self.records, self.path)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -187,21 +192,19 @@ class Run:
         """
         run = cls.read(path)
         run.lock()
-        if (path / END).exists():
-            raise DataError(f"{path} is complete; start a new run instead of resuming it.")
-        with writing(path):
-            for name in (SEGMENTS, RECORDS):
-                _cut_torn_line(path / name)
-            end = max((record.samples_end_bytes for record in run.records), default=0)
-            if (path / SAMPLES).exists() and (path / SAMPLES).stat().st_size > end:
-                os.truncate(path / SAMPLES, end)
-        return cls._locked_copy(run)
-
-    @classmethod
-    def _locked_copy(cls, run: Run) -> Self:
-        fresh = cls(run.path, run.header)
-        fresh._lock, run._lock = run._lock, None
-        return fresh
+        try:
+            if (path / END).exists():
+                raise DataError(f"{path} is complete; start a new run instead of resuming it.")
+            with writing(path):
+                # Read again: until the lock was taken, another process may have written.
+                for name in (SEGMENTS, RECORDS):
+                    _cut_torn_line(path / name)
+                run._load()
+                _cut_samples(path / SAMPLES, max((record.samples_end_bytes for record in run.records), default=0))
+        except BaseException:
+            run.close()
+            raise
+        return run
 
     def lock(self) -> None:
         """Take the directory's lock; the kernel drops it when the process ends, however it ends.
@@ -213,6 +216,7 @@ class Run:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            self.close()
             raise DataError(f"{self.path} is in use by another process; wait for it to end.") from error
 
     def close(self) -> None:
@@ -246,18 +250,17 @@ class Run:
         lines = "".join(line.model_dump_json() + "\n" for line in samples)
         path = self.path / SAMPLES
         with writing(self.path):
-            size = path.stat().st_size if path.exists() else 0
+            before = path.stat().st_size if path.exists() else 0
             if lines:
-                try:
-                    with path.open("ab") as file:
-                        file.write(gzip.compress(lines.encode(), mtime=0))
-                        _sync(file)
-                except OSError:
-                    os.truncate(path, size)
-                    raise
-                size = path.stat().st_size
-            record = record.model_copy(update={"samples_end_bytes": size})
-            self._append(RECORDS, record)
+                _append(path, gzip.compress(lines.encode(), mtime=0))
+            end = path.stat().st_size if path.exists() else 0
+            record = record.model_copy(update={"samples_end_bytes": end})
+            try:
+                self._append(RECORDS, record)
+            except InfraError:
+                if lines:
+                    os.truncate(path, before)
+                raise
         self.records.append(record)
         return record
 
@@ -289,7 +292,7 @@ class Run:
         for record in self.latest().values():
             counts[record.status.value] += 1
         with writing(self.path):
-            files = sorted(path for path in self.path.rglob("*") if path.is_file() and path.name != END)
+            files = sorted(path for path in self.path.rglob("*") if path.is_file() and path.name not in (END, END + PARTIAL))
             hashes = {path.relative_to(self.path).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
             end = End(ended_utc=utc_now(), counts=counts, files_sha256=hashes, secrets=self._secrets)
             _write_atomically(self.path / END, end.model_dump_json(indent=2) + "\n")
@@ -301,16 +304,8 @@ class Run:
         return (self.path / END).exists()
 
     def _append(self, name: str, line: Document) -> None:
-        path = self.path / name
         with writing(self.path):
-            size = path.stat().st_size if path.exists() else 0
-            try:
-                with path.open("ab") as file:
-                    file.write(line.model_dump_json().encode() + b"\n")
-                    _sync(file)
-            except OSError:
-                os.truncate(path, size)
-                raise
+            _append(self.path / name, line.model_dump_json().encode() + b"\n")
 
 
 class RunName(NamedTuple):
@@ -374,14 +369,32 @@ def _check_keys(records: list[Record], path: Path) -> None:
         final[record.problem] = record
 
 
+def _cut_samples(path: Path, end: int) -> None:
+    size = path.stat().st_size if path.exists() else 0
+    if size < end:
+        raise DataError(f"{path} has {size} bytes where the records need {end}, so samples were lost; start a new run.")
+    if size > end:
+        os.truncate(path, end)
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append all of it, on the disk, or nothing."""
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(size)
+            raise
+
+
 def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".partial")
+    temporary = path.with_name(path.name + PARTIAL)
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
-        _sync(file)
+        file.flush()
+        os.fsync(file.fileno())
     temporary.replace(path)
-
-
-def _sync(file: IO[bytes] | IO[str]) -> None:
-    file.flush()
-    os.fsync(file.fileno())

@@ -54,15 +54,19 @@ class RunSession:
             DataError: not a run, complete, in use, or its snapshot was changed.
         """
         run = Run.resume(path)
-        submission = Submission.read(path / SNAPSHOT)
-        if submission.tree_sha256 != run.header.submission.tree_sha256:
-            raise DataError(f"{path / SNAPSHOT} was changed since the run began; start a new run.")
-        if device == "auto" and run.header.device.profile == "cpu":
-            device = "cpu"
-        evaluator = Evaluator(device, run.header.protocol, build=build)
-        with _entered(evaluator):
-            _check_device(evaluator.info, run.header.device)
-            return cls(evaluator, submission, run)
+        try:
+            submission = Submission.read(path / SNAPSHOT)
+            if submission.tree_sha256 != run.header.submission.tree_sha256:
+                raise DataError(f"{path / SNAPSHOT} was changed since the run began; start a new run.")
+            if device == "auto" and run.header.device.profile == "cpu":
+                device = "cpu"
+            evaluator = Evaluator(device, run.header.protocol, build=build)
+            with _entered(evaluator):
+                _check_device(evaluator.info, run.header.device)
+                return cls(evaluator, submission, run)
+        except BaseException:
+            run.close()
+            raise
 
     def __enter__(self) -> Self:
         """The device and the run are taken already, when the session is made."""

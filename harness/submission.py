@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from harness.model import DataError, Document, Hash, Name, one_sentence
+from harness.model import DataError, Document, Hash, Name, one_sentence, refuse_newer
 from harness.problem import Track
 from harness.profiles import DeviceProfile
 
@@ -113,7 +113,10 @@ class Submission(NamedTuple):
             raise DataError(f"{root} is not a directory; a submission is a directory with a {MANIFEST_NAME}.")
         if not (root / MANIFEST_NAME).is_file():
             raise DataError(f"{root} holds no {MANIFEST_NAME}; `hgemm new NAME` makes a submission to start from.")
-        files = tuple(_read_files(root))
+        try:
+            files = tuple(_read_files(root))
+        except OSError as error:
+            raise DataError(f"{error.filename or root} cannot be read: {error.strerror}.") from error
         names = {file.name for file in files}
         if ("plan.py" in names) == ("plan.json" in names):
             raise DataError(f"{root} must hold plan.py or plan.json, one of the two.")
@@ -192,6 +195,7 @@ def _parse_manifest(data: bytes, source: Path) -> Manifest:
         values = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"{source} is not valid TOML: {error}.") from error
+    refuse_newer(values, str(source))
     try:
         return Manifest.model_validate(values)
     except ValidationError as error:
