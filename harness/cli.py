@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
-from typing import NamedTuple
+from importlib.metadata import version
+from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.model import HgemmError
+from harness.installation import strangers
+from harness.model import DataError, HgemmError, InfraError
 
-PACKAGES = ("harness", "agents", "leaderboard", "shapes")
+INTERRUPTED = 130
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""What typer raises for a command line that it cannot read. It has no public name in every version of typer."""
 
 
 class Command(NamedTuple):
@@ -31,25 +36,40 @@ COMMANDS = {
     "shapes": Command("harness.commands.shapes:shapes", "List and describe the sets of shapes."),
     "doctor": Command("harness.commands.doctor:doctor", "Test this machine and its instrument, and say what is missing."),
     "cache": Command("harness.commands.cache:app", "Look at the build cache, or prune it."),
+    "compare": Command("harness.commands.compare:compare", "Compare two runs shape by shape."),
     "schema": Command("harness.commands.schema:schema", "Print the JSON Schema of a file format."),
 }
 
 
 def main() -> None:
     """Run the command line; never returns."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show "µ" shows "?" instead of failing.
+            stream.reconfigure(errors="replace")
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        _refuse_strangers()
-        build_app(sys.argv[1] if len(sys.argv) > 1 else "")()
+        if wanted != "doctor":  # which says so itself, among the rest
+            _refuse_strangers()
+        code = build_app(wanted)(standalone_mode=False)
+        if code == INTERRUPTED:
+            typer.echo("interrupted", err=True)
+        sys.exit(code or 0)
     except HgemmError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+    except USAGE_ERROR as error:
+        sys.exit(_explain_usage(error))
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output (head, a pager) has seen enough.
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        typer.echo(f"error: {error.filename or 'a file'} cannot be used ({error.strerror}); mend that and try again.", err=True)
+        sys.exit(InfraError.exit_code)
 
 
 def build_app(wanted: str) -> typer.Typer:
@@ -62,6 +82,7 @@ def build_app(wanted: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         epilog="Exit codes: 0 verified, 1 rejected, 2 usage, 3 machine at fault, 4 incomplete, 130 interrupted.",
     )
+    app.callback()(_options)
     for name, command in COMMANDS.items():
         if name != wanted:
             app.command(name, help=command.help)(_unused)
@@ -79,19 +100,38 @@ def _unused() -> None:
     """Stand-in for a command that was not asked for."""
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hgemm-arena {version('hgemm-arena')}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Honest, fast benchmarking of half-precision matrix-multiply (HGEMM) kernels."""
+
+
+def _explain_usage(error: Exception) -> int:
+    """Say on one line what is wrong with the command line; a group without a command has its help printed already."""
+    if type(error).__name__ != "NoArgsIsHelpError":
+        said = " ".join(getattr(error, "format_message", error.__str__)().split()).rstrip(".")
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "hgemm"
+        typer.echo(f"error: {said} (`{command} --help` shows what there is)", err=True)
+    return DataError.exit_code
+
+
 def _refuse_strangers() -> None:
-    """Refuse to run where another distribution installs a package of the same name over ours (openai-agents: `agents`).
+    """Refuse to run where another distribution installs a package of the same name over ours.
 
     Raises:
         HgemmError: names the distribution and the mend.
     """
-    from importlib.metadata import packages_distributions
-
-    providers = packages_distributions()
-    for package in PACKAGES:
-        others = sorted(set(providers.get(package, ())) - {"hgemm-arena"})
-        if others:
-            raise HgemmError(
-                f"the package {package!r} is also installed by {', '.join(others)}, which breaks both; "
-                f"install hgemm-arena in an environment of its own, or: pip uninstall {' '.join(others)}"
-            )
+    for package, others in strangers().items():
+        raise HgemmError(
+            f"the package {package!r} is also installed by {', '.join(others)}, which breaks both; "
+            f"install hgemm-arena in an environment of its own, or: pip uninstall {' '.join(others)}"
+        )

@@ -35,7 +35,9 @@ def run(
     """
     from harness.build import BuildOptions
     from harness.commands.console import RunDisplay, print_report
+    from harness.commands.devices import device_for
     from harness.evaluate import Evaluator
+    from harness.problem_sets import resolve_shapes
     from harness.protocol import Purpose, protocol_for
     from harness.run import Run
     from harness.session import RunSession
@@ -49,11 +51,8 @@ def run(
     else:
         if submission is None:
             raise DataError("give the submission's directory, as in: hgemm run submissions/cpu-blocked --shapes cpu")
-        from harness.machine import choose_device
-        from harness.problem_sets import resolve_shapes
-
         tree = Submission.read(submission)
-        choice = choose_device(device if device != "auto" or "cpu" not in tree.manifest.targets else "cpu")
+        choice = device_for(tree.manifest, device)
         protocol = protocol_for(choice.profile, Purpose.FULL, sustained).model_copy(update={"deadline_s": deadline})
         shape_set = resolve_shapes(shapes or ("cpu" if choice.profile.is_cpu else "quick"), tree.manifest.track)
         evaluator = Evaluator(choice.name, protocol, build=BuildOptions(compiler=compiler))

@@ -20,6 +20,12 @@ FORMATS = {
     "samples": "harness.run:SampleLine",
     "end": "harness.run:End",
     "scores": "harness.scores:Scores",
+    "report": "harness.run_report:RunReport",
+    "check": "harness.commands.check:CheckReport",
+    "build": "harness.commands.build:BuildList",
+    "diagnosis": "harness.diagnosis:Diagnosis",
+    "cache-info": "harness.cache:CacheInfo",
+    "cache-prune": "harness.cache:Pruned",
     "shapes": "harness.commands.shapes:ShapeSetList",
     "shape-set": "harness.commands.shapes:ShapeSetDetails",
 }
