@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.model import Count, Document, Identifier, Model, Name, Positive, RelativePath
+from harness.model import Count, DataError, Document, Identifier, Model, Name, Positive, RelativePath
 from harness.plan_arguments import (
     Argument,
     Buffer,
@@ -272,7 +272,10 @@ class PlanFile(Document):
     @model_validator(mode="after")
     def _references_resolve(self) -> Self:
         for shape, operation in self.plans.items():
-            Problem.parse(shape)
+            try:
+                Problem.parse(shape)
+            except DataError as error:
+                raise ValueError(str(error).rstrip(".")) from error
             if isinstance(operation, Operation):
                 self._resolve(operation)
         return self

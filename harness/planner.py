@@ -97,6 +97,8 @@ class _Ended(NamedTuple):
     lines: list[bytes]
     finished: Finished
     chatter: str
+    full: bool
+    """Whether a file reached its limit."""
 
 
 def _run(scratch: Path, request: PlanRequest) -> _Ended:
@@ -120,7 +122,8 @@ def _run(scratch: Path, request: PlanRequest) -> _Ended:
         data = replies.read(LIMITS.file_bytes)
         output.seek(max(0, os.fstat(output.fileno()).st_size - CHATTER_BYTES))
         chatter = printable(output.read(CHATTER_BYTES).decode("utf-8", "replace"), keep="\n").strip()
-    return _Ended(data.split(b"\n")[:-1], finished, chatter)
+        full = any(os.fstat(file.fileno()).st_size >= LIMITS.file_bytes for file in (replies, output))
+    return _Ended(data.split(b"\n")[:-1], finished, chatter, full)
 
 
 def _answer(line: bytes) -> PlanOutcome:
@@ -139,7 +142,7 @@ def _failure(ended: _Ended) -> PlanFailure:
     finished = ended.finished
     if finished.timed_out or finished.returncode == -signal.SIGXCPU:
         return PlanFailure(reason=Reason.PLAN_LIMIT, detail=f"plan.py did not finish within {LIMITS.seconds:.0f} s.")
-    if finished.returncode == -signal.SIGXFSZ or "File too large" in ended.chatter:
+    if ended.full or finished.returncode == -signal.SIGXFSZ or "File too large" in ended.chatter:
         return PlanFailure(reason=Reason.PLAN_LIMIT, detail=f"plan.py wrote more than {LIMITS.file_bytes >> 20} MiB.")
     if "MemoryError" in ended.chatter:
         return PlanFailure(reason=Reason.PLAN_LIMIT, detail=f"plan.py needed more than {LIMITS.memory_bytes >> 30} GiB.")
