@@ -28,15 +28,15 @@ from harness.record import (
 from harness.run import SampleLine
 from harness.telemetry import Conditions
 from harness.timing.offline import Rounds, score_rounds, speedups
-from harness.timing.statistics import median_ns
+from harness.timing.statistics import LOOKS, median_ns
 from harness.verify.checks import Errors, judge
 from harness.verify.inputs import InputKind, plan_draws
 from harness.verify.reference import Projection
 
 LIMIT_SLACK = 0.98
 """A time is impossible when it is below the device's limit times this."""
-FULL_CHECK_FLOPS = 4e9
-"""A window whose outputs cost less than this in float64 is always compared in full; others are in their first round."""
+LONG_OPERATION_NS = 500_000
+"""From this speed-of-light time on, rounds end at the second look: forty rounds would take most of a run's time."""
 SUSTAINED_FACTOR = 40
 SUSTAINED_LIMIT_NS = 100_000
 
@@ -143,7 +143,9 @@ class Measurement:
         )
         # A stand-in for the submission is a baseline, which is verified as one.
         for draw in () if isinstance(self._job.plan, StandIn) else plan_draws(problem):
-            request = Draw(kind=draw.kind, draws=draw.sets, seed=self._seed(f"draw/{draw.kind}"), repeat=True)
+            request = Draw(
+                kind=draw.kind, draws=draw.sets, seed=self._seed(f"draw/{draw.kind}"), repeat=draw.kind is InputKind.NORMAL
+            )
             self._accept(self._driver.draw(request), draw.kind)
         timings, inapplicable = [], []
         for measure in self._protocol.measures:
@@ -156,10 +158,10 @@ class Measurement:
     def _time(self, measure: Measure) -> Timing:
         choices, best = self._select(measure)
         launches = {name: choice.launches_per_window for name, choice in choices.items()}
-        flops = launches[SUBMISSION] * self._job.problem.flops
+        long = self._driver.profile.roof_ns(self._job.problem) >= LONG_OPERATION_NS
 
         def time_round(order: tuple[str, ...], number: int) -> Mapping[str, WindowTime]:
-            full = number == 0 or flops <= FULL_CHECK_FLOPS
+            full = number == 0
             request = Round(measure=measure, order=order, seed=self._seed(f"{measure}/round/{number}"), full=full)
             result = self._driver.round(request)
             assert result.inspection is not None
@@ -169,7 +171,8 @@ class Measurement:
 
         self._phase_is_submissions = True
         seed = self._seed(f"{measure}/order")
-        rounds = score_rounds(launches, time_round, self._protocol.target_half_width, seed)
+        most = LOOKS[1] if long else LOOKS[-1]
+        rounds = score_rounds(launches, time_round, self._protocol.target_half_width, seed, most)
         self._check_limits(rounds, choices, measure)
         self._keep_samples(rounds, choices, measure)
         return _timing(measure, rounds, choices, best).model_copy(update={"conditions": self._conditions})

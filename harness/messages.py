@@ -30,8 +30,8 @@ class StandIn(Model):
 
     baseline: Name
     """The baseline."""
-    delay_cycles: Count = 0
-    """Cycles that one multiprocessor spins after every operation, which must show in the score."""
+    delay_ns: Count = 0
+    """Nanoseconds of delay after every operation, which must show in the score."""
 
 
 class Prepare(Model):
@@ -189,8 +189,8 @@ class BindStandIn(Model):
     type: Literal["bind_stand_in"] = "bind_stand_in"
     key: str
     """The baseline's operation."""
-    delay_cycles: Count
-    """Iterations of an idle loop after every operation."""
+    delay_ns: Count
+    """Nanoseconds of delay after every operation."""
 
 
 class BindBaselines(Model):

@@ -51,21 +51,29 @@ class CublasLt:
         self._limits = AUTOTUNED_WORKSPACE_LIMITS_BYTES if autotuned else (HEURISTIC_WORKSPACE_BYTES,)
         self._workspace = torch.empty(max(self._limits), dtype=torch.uint8, device="cuda")
         self._products: list[_Product] = []
+        self._problem: Problem | None = None
+        self._candidates: tuple[Candidate, ...] = ()
         self.version = cublasLt.get_version()
 
     def candidates(self, problem: Problem) -> tuple[Candidate, ...]:
-        """The first suggestion for each layout of B, or every distinct one over all workspace limits."""
+        """The first suggestion for each layout of B, or every distinct one over all workspace limits.
+
+        They live until another problem is asked for.
+        """
+        if problem == self._problem:
+            return self._candidates
         for product in self._products:
             product.destroy()
         self._products = [_Product(self._lt, problem, layout) for layout in Layout]
-        found = []
+        found: list[Candidate] = []
         for product in self._products:
             suggestions = self._suggestions(product)
             found += [
                 Candidate(self._info(product, suggestion), self._enqueue(product, suggestion))
                 for suggestion in (suggestions if self._autotuned else suggestions[:1])
             ]
-        return tuple(found)
+        self._problem, self._candidates = problem, tuple(found)
+        return self._candidates
 
     def _suggestions(self, product: _Product) -> list[_Suggestion]:
         distinct: dict[str, _Suggestion] = {}

@@ -229,8 +229,8 @@ class Device(Protocol):
         """Clocks, power and temperature right now, where there are such readings."""
         ...
 
-    def digest(self, tensor: torch.Tensor) -> int:
-        """A hash of a tensor's bits; equal for equal bits, and unpredictable to a submission."""
+    def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
+        """A hash of the bits of some tensors; equal for equal bits, and unpredictable to a submission."""
         ...
 
 

@@ -92,9 +92,9 @@ class CpuDevice:
         operations = (candidate.info for candidate in cpu_candidates(names))
         return tuple(operation for operation in operations if keys is None or operation.key in keys)
 
-    def bind_stand_in(self, original: OperationInfo, delay_cycles: int) -> OperationInfo:
+    def bind_stand_in(self, original: OperationInfo, delay_ns: int) -> OperationInfo:
         """Have a baseline run in the submission's place."""
-        self._call(BindStandIn(key=original.key, delay_cycles=delay_cycles), Done)
+        self._call(BindStandIn(key=original.key, delay_ns=delay_ns), Done)
         return original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
 
     def conditions(self) -> None:
@@ -125,12 +125,14 @@ class CpuDevice:
             f"the worker reported {result.window_ns} ns for a window that took {elapsed} ns by the parent's clock",
         )
 
-    def digest(self, tensor: torch.Tensor) -> int:
+    def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
         """Keyed BLAKE2b of the bits."""
         import torch
 
-        data = tensor.contiguous().view(torch.int16).numpy().tobytes()
-        return int.from_bytes(hashlib.blake2b(data, digest_size=8, key=self._salt).digest(), "little")
+        state = hashlib.blake2b(digest_size=8, key=self._salt)
+        for tensor in tensors:
+            state.update(tensor.contiguous().view(torch.int16).numpy().tobytes())
+        return int.from_bytes(state.digest(), "little")
 
     def close(self) -> None:
         """End the worker."""

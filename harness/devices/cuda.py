@@ -76,6 +76,7 @@ class CudaDevice:
         """Forget the last problem's operations and windows."""
         self.drop(tuple(self._operations))
         self._layout = layout
+        self._sequential: set[str] = set()
         self._sets: dict[tuple[object, bool], list[BufferSet]] = {}
 
     def bind_submission(self, plan: Plan, artifacts: dict[str, str]) -> OperationInfo:
@@ -100,14 +101,14 @@ class CudaDevice:
                     found.append(candidate.info)
         return tuple(found)
 
-    def bind_stand_in(self, original: OperationInfo, delay_cycles: int) -> OperationInfo:
+    def bind_stand_in(self, original: OperationInfo, delay_ns: int) -> OperationInfo:
         """Let a baseline's operation stand where a submission would, slowed by a delay: to measure the instrument."""
         baseline = self._operations[original.key]
 
         def enqueue(buffers: BufferSet) -> None:
             baseline.enqueue(buffers)
-            if delay_cycles:
-                self._kernels.spin(delay_cycles)
+            if delay_ns:
+                self._kernels.spin(delay_ns)
 
         info = original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
         self.drop((SUBMISSION,))
@@ -118,9 +119,9 @@ class CudaDevice:
         """What puts a bound operation on the stream."""
         return self._operations[key].enqueue
 
-    def spin(self, cycles: int) -> None:
+    def spin(self, delay_ns: int) -> None:
         """Put a delay on the stream."""
-        self._kernels.spin(cycles)
+        self._kernels.spin(delay_ns)
 
     def drop(self, keys: tuple[str, ...]) -> None:
         """Forget operations and the windows captured of them."""
@@ -141,6 +142,9 @@ class CudaDevice:
         for slot in slots:
             operation.enqueue(buffers[slot])
         self._wait()
+        if key in self._sequential:
+            return
+        self._sequential.add(key)
         if self.windows.overlaps(operation.enqueue, buffers[slots[0]]):
             raise MachineFault(Reason.BASELINE_ERROR, f"{key} lets the next operation start before it ends", False)
 
@@ -155,9 +159,11 @@ class CudaDevice:
             self._captured[key, slots, unscored] = captured
         return self.windows.time(captured, l2_state)
 
-    def digest(self, tensor: torch.Tensor) -> int:
-        """Keyed hash of a tensor's bits."""
-        return self._kernels.digest(tensor if tensor.stride(2) == 1 else tensor.transpose(1, 2), self._key)
+    def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
+        """Keyed hash of the bits of some fp16 tensors."""
+        return self._kernels.digest(
+            [tensor if tensor.stride(2) == 1 else tensor.transpose(1, 2) for tensor in tensors], self._key
+        )
 
     def conditions(self) -> Conditions:
         """Clock, power, temperature and throttle reasons right now."""

@@ -87,11 +87,11 @@ def _delay_readings(device: CudaDevice, problem: Problem) -> tuple[list[Reading]
     clock_mhz = device.windows.time(plain, L2State.COLD).sm_clock_mhz
     readings = []
     for share in DELAYS:
-        cycles, delay_ns = _calibrate(device, share * product_ns)
+        spin_ns, delay_ns = _calibrate(device, share * product_ns)
 
-        def delayed(one: BufferSet, cycles: int = cycles) -> None:
+        def delayed(one: BufferSet, spin_ns: int = spin_ns) -> None:
             enqueue(one)
-            device.spin(cycles)
+            device.spin(spin_ns)
 
         slow = device.windows.capture(delayed, buffers, UNSCORED_OPERATIONS)
         read = _interleaved(device, (slow, launches), (plain, launches))
@@ -101,16 +101,15 @@ def _delay_readings(device: CudaDevice, problem: Problem) -> tuple[list[Reading]
 
 
 def _calibrate(device: CudaDevice, wanted_ns: float) -> tuple[int, float]:
-    """Cycles whose spin takes that long as one launch among many, and how long it then takes."""
+    """What to spin so that one launch among many takes that long, and how long it then takes."""
     nothing = [_nothing(device)] * 200
 
-    def cost(cycles: int) -> float:
-        return _per_launch(device, lambda _: device.spin(cycles), nothing)
+    def cost(spin_ns: int) -> float:
+        return _per_launch(device, lambda _: device.spin(spin_ns), nothing)
 
-    low, high = 2_000, 40_000
-    at_low, at_high = cost(low), cost(high)
-    cycles = max(0, round(low + (wanted_ns - at_low) * (high - low) / (at_high - at_low)))
-    return cycles, cost(cycles)
+    overhead = cost(20_000) - 20_000
+    spin_ns = max(0, round(wanted_ns - overhead))
+    return spin_ns, cost(spin_ns)
 
 
 def _per_launch(device: CudaDevice, enqueue: Callable[[BufferSet], object], buffers: Sequence[BufferSet]) -> float:
@@ -150,10 +149,10 @@ def _operation(device: CudaDevice, problem: Problem, slots: int) -> tuple[list[B
 def _copy_rate(device: CudaDevice) -> float:
     import torch
 
-    source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    source = torch.ones(1 << 29, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
     nothing = [_nothing(device)] * (4 + UNSCORED_OPERATIONS)
-    return 2 * source.numel() / _per_launch(device, lambda _: target.copy_(source), nothing) * 1e9
+    return 2 * source.nbytes / _per_launch(device, lambda _: torch.neg(source, out=target), nothing) * 1e9
 
 
 def _nothing(device: CudaDevice) -> BufferSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,10 +41,11 @@ extern "C" __global__ void probe(u64* out) {
     out[2 * sm] = cycles; out[2 * sm + 1] = nanoseconds;
 }
 
-// Occupies one multiprocessor for a number of cycles.
-extern "C" __global__ void spin(long long cycles) {
-    const long long start = clock64();
-    while (clock64() - start < cycles) { }
+// Occupies one multiprocessor for a number of nanoseconds, whatever the clock.
+extern "C" __global__ void spin(long long wanted) {
+    u64 start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); } while ((long long)(now - start) < wanted);
 }
 """
 
@@ -65,15 +67,17 @@ class Kernels:
             self._sum = cupy.zeros(1, dtype=cupy.uint64)
             self._probes = cupy.zeros((2, 2 * 4 * sm_count), dtype=cupy.uint64)
 
-    def digest(self, tensor: torch.Tensor, key: int) -> int:
-        """Keyed hash of an fp16 tensor [sets, rows, columns] whose sets are dense."""
-        sets, rows, columns = tensor.shape
-        count = rows * columns
-        blocks = max(1, min(512, -(-count // 8 // 256)))
+    def digest(self, tensors: Sequence[torch.Tensor], key: int) -> int:
+        """Keyed hash of fp16 tensors [sets, rows, columns] whose sets are dense."""
         with self._stream:
             self._sum.fill(0)
-            arguments = (tensor.data_ptr(), self._i64(tensor.stride(0)), self._i64(count), self._u64(key), self._sum)
-            self._digest((blocks, sets), (256,), arguments)
+            for place, tensor in enumerate(tensors):
+                sets, rows, columns = tensor.shape
+                count = rows * columns
+                blocks = max(1, min(512, -(-count // 8 // 256)))
+                salt = self._u64((key + place * 0x9E3779B97F4A7C15) % (1 << 64))
+                arguments = (tensor.data_ptr(), self._i64(tensor.stride(0)), self._i64(count), salt, self._sum)
+                self._digest((blocks, sets), (256,), arguments)
             return int(self._sum.get()[0])
 
     def probe(self, which: int) -> None:
@@ -92,10 +96,10 @@ class Kernels:
         ratio = elapsed[:, 0] / elapsed[:, 1] * 1000.0
         return round(float(sorted(ratio)[len(ratio) // 2]))
 
-    def spin(self, cycles: int) -> None:
-        """Occupy one multiprocessor for so many cycles."""
+    def spin(self, delay_ns: int) -> None:
+        """Occupy one multiprocessor for so many nanoseconds."""
         with self._stream:
-            self._spin((1,), (32,), (self._i64(cycles),))
+            self._spin((1,), (32,), (self._i64(delay_ns),))
 
     def _i64(self, value: int) -> Any:
         import numpy

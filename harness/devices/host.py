@@ -81,12 +81,13 @@ class Host:
         return Done()
 
     def bind_stand_in(self, request: BindStandIn) -> Done:
-        """Run a baseline in the submission's place, slowed by an idle loop."""
+        """Run a baseline in the submission's place, slowed by a delay."""
         original = self._operations[request.key]
 
         def enqueue(buffers: BufferSet) -> None:
             original.enqueue(buffers)
-            for _ in range(request.delay_cycles):
+            until = time.perf_counter_ns() + request.delay_ns
+            while time.perf_counter_ns() < until:
                 pass
 
         self._operations[SUBMISSION] = HostOperation(original.layout, baseline=False, enqueue=enqueue)

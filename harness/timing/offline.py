@@ -24,7 +24,8 @@ FINALIST_MARGIN = 1.25
 CLOCK_TOLERANCE = 0.03
 """Clocks of a round's contenders may differ by this share before the round is repeated."""
 MAX_REPEATED_ROUNDS = 3
-"""Rounds repeated for their clocks before differences are taken as the contenders' own (power limits bind them differently)."""
+"""Rounds repeated for their clocks at most. One that differs again when repeated differs by its contenders' own doing (a
+power limit binds them differently), and no further round is repeated."""
 
 TimeWindow = Callable[[str, int], WindowTime]
 """Times one window of an operation (by key) with a number of launches."""
@@ -39,13 +40,22 @@ class Chosen(NamedTuple):
     launches: int
 
 
+class Selection(NamedTuple):
+    """What a selection came to."""
+
+    chosen: dict[str, Chosen]
+    """The winner of every contender."""
+    finalists: tuple[OperationInfo, ...]
+    """Everybody who reached the selection rounds."""
+
+
 def select(
     operations: Sequence[OperationInfo], window: TimeWindow, launches_for: Callable[[float], int], seed: int
-) -> dict[str, Chosen]:
+) -> Selection:
     """The fastest candidate of every contender.
 
     Heats: two windows of each candidate, the shorter counts. Then selection rounds over the finalists of all contenders,
-    in random order, and the smallest median wins.
+    in random order, and the smallest median wins. Where all are finalists anyway, one heat sizes their windows.
 
     Args:
         operations: candidates of all contenders; a contender with one candidate is measured too.
@@ -53,14 +63,12 @@ def select(
         launches_for: launches that make a selection window, from an estimate of the time per launch in nanoseconds
             (0 where there is none).
         seed: seed of the order.
-
-    Returns:
-        By contender.
     """
     rng = random.Random(seed)
     estimates: dict[str, float] = {}
     launches = min(HEAT_LAUNCHES, launches_for(0))
-    for _ in range(2):
+    heats = 2 if any(len(group) > FINALISTS for group in _by_contender(operations).values()) else 1
+    for _ in range(heats):
         for operation in rng.sample(list(operations), len(operations)):
             time_ns = window(operation.key, launches).window_ns / launches
             estimates[operation.key] = min(time_ns, estimates.get(operation.key, time_ns))
@@ -75,7 +83,7 @@ def select(
         rates = {operation.key: median_ns(windows[operation.key]) / launches_of[operation.key] for operation in group}
         best = min(group, key=lambda operation: rates[operation.key])
         chosen[contender] = Chosen(best, rates[best.key], tuple(windows[best.key]), launches_of[best.key])
-    return chosen
+    return Selection(chosen, tuple(finalists))
 
 
 class Rounds(NamedTuple):
@@ -94,6 +102,7 @@ def score_rounds(
     time_round: Callable[[tuple[str, ...], int], Mapping[str, WindowTime]],
     target_half_width: float,
     seed: int,
+    most_rounds: int = LOOKS[-1],
 ) -> Rounds:
     """Rounds until every baseline's ratio to the submission is known to the target, looking only at 10, 20 and 40.
 
@@ -102,23 +111,31 @@ def score_rounds(
         time_round: times one round in the given order; the second argument counts rounds, repeated ones included.
         target_half_width: half-width of the log-ratios at which rounds end.
         seed: seed of the orders.
+        most_rounds: the look at which rounds end in any case.
     """
     rng = random.Random(seed)
     windows: dict[str, list[WindowTime]] = {name: [] for name in launches}
     repeated = attempts = 0
+    again = False
     while True:
         result = time_round(tuple(rng.sample(sorted(launches), len(launches))), attempts)
         attempts += 1
-        if repeated < MAX_REPEATED_ROUNDS and _clocks_differ(result.values()):
-            repeated += 1
+        differ = _clocks_differ(result.values())
+        if differ and not again and repeated < MAX_REPEATED_ROUNDS:
+            repeated, again = repeated + 1, True
             continue
+        if differ and again:
+            repeated = MAX_REPEATED_ROUNDS
+        again = False
         for name in launches:
             windows[name].append(result[name])
         rounds = len(windows[SUBMISSION])
         if rounds in LOOKS:
             stopped = decide(rounds, speedups(windows, launches).values(), target_half_width)
+            if stopped is None and rounds >= most_rounds:
+                stopped = StopReason.EXHAUSTED
             if stopped is not None:
-                return Rounds(windows, stopped, repeated)
+                return Rounds(windows, stopped, attempts - rounds)
 
 
 def speedups(windows: Mapping[str, Sequence[WindowTime]], launches: Mapping[str, int]) -> dict[str, Interval]:
