@@ -10,6 +10,7 @@ import typer
 
 from harness.commands.devices import profile_for
 from harness.commands.kernels import KernelReport, kernel_reports, kernel_table, print_refusals, refusals, remarks, show_step
+from harness.commands.tables import plural, say, stdout
 from harness.model import Document, Hash, Name
 from harness.record import Status
 from harness.run_report import ShapeOutcome
@@ -71,19 +72,17 @@ def build(
 
 
 def _print(document: BuildList) -> None:
-    from harness.commands.tables import plural, stdout
-
     console = stdout()
     cached = sum(kernel.cached for kernel in document.kernels)
-    console.print(
+    say(
+        console,
         f"{document.submission} for {document.profile}, {plural(document.shapes, 'shape')} of {document.shape_set}: "
         f"{plural(len(document.kernels), 'kernel')}, {cached} cached",
-        soft_wrap=True,
     )
     if document.kernels:
         console.print(kernel_table(document.kernels))
     for remark in remarks(document.kernels):
-        console.print(remark, soft_wrap=True)
+        say(console, remark)
     print_refusals(console, document.refused)
 
 

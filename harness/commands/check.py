@@ -12,7 +12,7 @@ import typer
 
 from harness.commands.devices import AUTO, device_of, profile_for
 from harness.commands.kernels import KernelReport, kernel_reports, print_refusals, refusals, remarks, show_step
-from harness.commands.tables import plural
+from harness.commands.tables import plain_table, plural, say, stdout
 from harness.evaluate import Evaluator, Prepared, prepare
 from harness.machine import DeviceChoice
 from harness.model import Count, Document, Hash, InfraError, Model, Name
@@ -192,8 +192,6 @@ def _verify_step(choice: DeviceChoice | None, records: list[Record], missing: st
 def _print(report: CheckReport) -> None:
     from rich.text import Text
 
-    from harness.commands.tables import plain_table, stdout
-
     console = stdout()
     styles = {StepOutcome.OK: "green", StepOutcome.FAILED: "red", StepOutcome.SKIPPED: "yellow"}
     table = plain_table("", "", "")
@@ -202,5 +200,5 @@ def _print(report: CheckReport) -> None:
         table.add_row(step.name, Text(step.outcome, style=styles[step.outcome]), step.detail)
     console.print(table)
     for remark in remarks(report.kernels):
-        console.print(remark, soft_wrap=True)
+        say(console, remark)
     print_refusals(console, report.not_verified)

@@ -124,7 +124,7 @@ def print_report(run: Run, as_json: bool) -> None:
 def outcome_line(record: Record) -> str:
     """What became of a shape, on one line."""
     if record.status is not Status.VERIFIED:
-        return f"{record.problem} {record.status}, {record.reason}: {record.detail}"
+        return f"{record.problem} {record.status}, {record.reason}: {' '.join(record.detail.split())}"
     if not record.timings:
         return f"{record.problem} verified"
     timing = record.timings[0]

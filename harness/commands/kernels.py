@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from harness.artifacts import Artifact, BuildFailure
+from harness.commands.tables import plain_table, say
 from harness.evaluate import Prepared
 from harness.model import Count, Model, Name, Positive
 from harness.plan import Kernel, Language, Launch, Plan, Unsupported
@@ -104,8 +105,6 @@ def refusals(prepared: Prepared) -> tuple[ShapeOutcome, ...]:
 
 def kernel_table(kernels: Iterable[KernelReport]) -> Table:
     """One line per kernel."""
-    from harness.commands.tables import plain_table
-
     table = plain_table("kernel", "entry", "registers", "shared", "spills", "shapes", "built")
     for column in table.columns[2:6]:
         column.justify = "right"
@@ -126,11 +125,9 @@ def kernel_table(kernels: Iterable[KernelReport]) -> Table:
 
 
 def remarks(kernels: Iterable[KernelReport]) -> list[str]:
-    """What of the kernels deserves a look: errors, serialised wgmma, spills, warnings; each once."""
+    """What of the kernels deserves a look: serialised wgmma, spills, warnings; each once."""
     found = []
     for kernel in kernels:
-        if kernel.error:
-            found.append(kernel.error)
         if kernel.serialized_wgmma:
             found.append(f"{kernel.name}: wgmma instructions are serialised, which costs most of their speed")
         if kernel.spill_store_bytes:
@@ -148,9 +145,9 @@ def print_refusals(console: Console, refused: tuple[ShapeOutcome, ...]) -> None:
         by_detail.setdefault(outcome.detail, []).append(outcome)
     for detail, outcomes in list(by_detail.items())[:SHOWN_REFUSALS]:
         others = f" and {len(outcomes) - 1} more" if len(outcomes) > 1 else ""
-        console.print(f"{outcomes[0].shape}{others} {outcomes[0].status}, {outcomes[0].reason}: {detail}", soft_wrap=True)
+        say(console, f"{outcomes[0].shape}{others} {outcomes[0].status}, {outcomes[0].reason}: {detail}")
     if len(by_detail) > SHOWN_REFUSALS:
-        console.print(f"and {len(by_detail) - SHOWN_REFUSALS} other reasons; --json lists all")
+        say(console, f"and {len(by_detail) - SHOWN_REFUSALS} other reasons; --json lists all")
 
 
 def show_step(done: int, total: int, what: str) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.protocol import CPU_BASELINES, CUDA_BASELINES, Purpose
-from harness.record import SUBMISSION, Interval, L2State, Mode, Record, Status, Timing
+from harness.record import SUBMISSION, Interval, L2State, Mode, Record, Status, Timing, Verification
 from harness.scores import BEST, Regime, Score, Tables, regime
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ def stdout() -> Console:
     return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
+def say(console: Console, text: str) -> None:
+    """A line of text: wrapped between words on a terminal, whole in a file or a pipe."""
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
 def plural(count: int, noun: str) -> str:
     """A count with its noun: `1 kernel`, `2 kernels`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
@@ -55,10 +60,10 @@ def print_run(report: RunReport, run: Run) -> None:
     _print_failures(console, report)
     console.print()
     for sentence in _worth(report):
-        console.print(sentence)
-    console.print(f"one shape: hgemm show {run.path} --shape {run.header.shapes[0]}", soft_wrap=True)
+        say(console, sentence)
+    say(console, f"one shape: hgemm show {run.path} --shape {run.header.shapes[0]}")
     if not report.run.complete:
-        console.print(f"the rest:  hgemm run --resume {run.path}", soft_wrap=True)
+        say(console, f"the rest:  hgemm run --resume {run.path}")
 
 
 def print_record(record: Record, device: DeviceProfile) -> None:
@@ -68,18 +73,20 @@ def print_record(record: Record, device: DeviceProfile) -> None:
     status = f"{record.status}" if record.reason is None else f"{record.status}, {record.reason}"
     console.print(f"{problem} {status}, track {problem.track}, attempt {record.attempt}, {record.seconds:.1f} s")
     if record.reason is not None:
-        console.print(f"{record.detail}\n({record.reason.__doc__})")
+        say(console, f"{record.detail}\n({record.reason.__doc__})")
     roof_us = device.roof_ns(problem) / 1000
     console.print(f"regime {regime(problem, device)}, speed of light {roof_us:,.2f} µs on {device.name}")
     for timing in record.timings:
         console.print()
-        console.print(f"{timing.measure}: {timing.rounds} rounds ({timing.stopped}){_repeated(timing)}, times per launch in µs")
+        rounds = f"{timing.rounds} rounds ({timing.stopped}{_repeated(timing)})"
+        say(console, f"{timing.measure}: {rounds}, best baseline {timing.best_baseline}, times per launch in µs")
         console.print(_contender_table(timing))
     for measure in record.not_applicable:
         console.print(f"\n{measure}: does not apply, one set of buffers does not fit in the cache")
     if record.verification is not None:
         console.print()
-        console.print(_verification_table(record))
+        console.print(_verification_table(record.verification))
+        say(console, _verification_summary(record.verification))
     console.print(f"\nplan {record.plan_sha256 or 'none'}\nseed {record.seed or 'none'}, segment {record.segment}")
 
 
@@ -87,7 +94,7 @@ def _print_tables(console: Console, tables: Tables, report: RunReport) -> None:
     for mode, states in tables.scores.items():
         for l2_state, scores in states.items():
             shapes = scores[BEST].shapes
-            scope = f"{shapes} shapes" if report.complete else f"the {shapes} verified shapes only, which is no score"
+            scope = plural(shapes, "shape") if report.complete else f"{plural(shapes, 'verified shape')} only, so no score"
             console.print()
             console.print(f"{mode}, {l2_state}: speedup over each baseline ({scope})")
             console.print(_score_table(scores, tables.regimes[mode][l2_state]))
@@ -109,7 +116,7 @@ def _score_table(scores: dict[str, Score], regimes: dict[str, dict[Regime, Score
         column.justify = "right"
     for name, score in scores.items():
         table.add_row(
-            "best of each shape" if name == BEST else name,
+            "best per shape" if name == BEST else name,
             _ratio(score.geomean),
             _ends(score.geomean),
             f"{score.win_rate:.0%}",
@@ -155,7 +162,7 @@ def _worth(report: RunReport) -> list[str]:
     if not report.complete:
         sentences.append("It has no score: only a run that verifies every shape of its set does.")
     best = report.scores.get(Mode.OFFLINE, {}).get(L2State.COLD, {}).get(BEST)
-    if best is not None and best.imprecise:
+    if best is not None and best.imprecise and report.rankable:
         sentences.append("Its geometric mean is known to no better than ±1 %, so it would be listed as imprecise.")
     return sentences
 
@@ -171,7 +178,7 @@ def _contender_table(timing: Timing) -> Table:
         windows = (contender.window_median_ns, contender.window_min_ns, contender.window_max_ns)
         speedup = timing.speedups.get(name)
         table.add_row(
-            f"{name} (best)" if name == timing.best_baseline else name,
+            name,
             *(f"{window / contender.launches_per_window / 1000:,.3f}" for window in windows),
             str(contender.launches_per_window),
             *((_ratio(speedup), _ends(speedup)) if speedup is not None else ("", "")),
@@ -181,9 +188,7 @@ def _contender_table(timing: Timing) -> Table:
     return table
 
 
-def _verification_table(record: Record) -> Table:
-    found = record.verification
-    assert found is not None
+def _verification_table(found: Verification) -> Table:
     table = plain_table("inputs", "draws", "outputs", "rms error", "worst block", "of the bound", "inexact")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -197,13 +202,15 @@ def _verification_table(record: Record) -> Table:
             "not finite" if draw.bound_ratio is None else f"{draw.bound_ratio:.2f}",
             str(draw.inexact),
         )
+    return table
+
+
+def _verification_summary(found: Verification) -> str:
     repeatable = {True: "equal inputs gave equal bits", False: "equal inputs gave different bits", None: "bits not compared"}
-    table.caption = (
-        f"errors of {found.precision_class or 'no class'}; {repeatable[found.bitwise_repeatable]}; in timed windows "
+    return (
+        f"class {found.precision_class or 'unknown'}; {repeatable[found.bitwise_repeatable]}; in timed windows "
         f"{found.timed_outputs_checked:,} outputs compared in full and {found.timed_outputs_projected:,} projected"
     )
-    table.caption_justify = "left"
-    return table
 
 
 def _repeated(timing: Timing) -> str:
