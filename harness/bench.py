@@ -10,7 +10,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from harness.devices import GUARD_BITS, UNSCORED_OPERATIONS, ArenaLayout, Device, OperationInfo, WindowTime, poison
+from harness.devices import (
+    GUARD_BITS,
+    UNSCORED_OPERATIONS,
+    ArenaLayout,
+    Device,
+    MachineFault,
+    OperationInfo,
+    WindowTime,
+    poison,
+)
 from harness.messages import (
     Choice,
     Draw,
@@ -25,7 +34,7 @@ from harness.messages import (
     StandIn,
 )
 from harness.problem import Track
-from harness.record import SUBMISSION, L2State, Measure
+from harness.record import SUBMISSION, L2State, Measure, Reason
 from harness.timing.offline import select
 from harness.verify.checks import Errors, compare
 from harness.verify.inputs import InputKind, fill, plan_draws
@@ -72,7 +81,7 @@ class Bench:
         problem, profile = request.problem, self.device.profile
         roof_ns = profile.roof_ns(problem) + LAUNCH_ESTIMATE_NS
         wanted = int(request.window_ns / roof_ns) + 1 + UNSCORED_OPERATIONS
-        room = int(profile.memory_bytes * ARENA_SHARE_OF_MEMORY) // (problem.bytes_total + problem.c_bytes)
+        room = int(profile.memory_bytes * ARENA_SHARE_OF_MEMORY) // problem.bytes_total
         least = UNSCORED_OPERATIONS + 1
         draws = max(draw.sets for draw in plan_draws(problem))
         slots = max(least, draws, min(wanted, room, self._most_slots))
@@ -139,7 +148,7 @@ class Bench:
                 launches_per_window=self._launches(pick.launch_ns, l2_state, 1),
                 selection_window_ns=pick.window_ns,
                 selection_launches=pick.launches,
-                errors=self._baseline_errors(pick.operation, rng) if name != SUBMISSION else None,
+                errors=self._baseline_errors(pick.operation, rng) if name != SUBMISSION and not self._chosen else None,
             )
             for name, pick in chosen.items()
         }
@@ -174,11 +183,11 @@ class Bench:
                 count = choice.launches_per_window + UNSCORED_OPERATIONS if l2_state is L2State.COLD else 1
                 sets = self._first_sets(count, choice.operation)
                 bits = self._refresh(sets, InputKind.NORMAL, rng)
-                pending = (sets, bits, self._digest(sets))
+                before = self._digest(sets)
             times[name] = self._window(choice, l2_state, rng)
-            if name == SUBMISSION and self.device.profile.is_cpu:
-                # Host code can go on after its window, or copy what a baseline computes next: C counts as it is now.
-                pending = (sets._replace(c=sets.c.clone()), bits, pending[2])
+            if name == SUBMISSION:
+                # C counts as it is now: host code could go on, and the baselines that follow write to the same place.
+                pending = (sets._replace(c=sets.c.clone()), bits, before)
         conditions = self.device.conditions()
         if pending is None:
             return RoundResult(times=times, conditions=conditions)
@@ -252,8 +261,7 @@ class Bench:
         return self._orders[count]
 
     def _first_sets(self, count: int, operation: OperationInfo) -> Sets:
-        baseline = operation.contender != SUBMISSION
-        sets = self._layout.sets(self._memory, operation.layout, baseline)
+        sets = self._layout.sets(self._memory, operation.layout)
         return type(sets)(sets.a[:count], sets.b[:count], sets.c[:count])
 
     def _refresh(self, sets: Sets, kind: InputKind, rng: random.Random) -> int:
@@ -284,10 +292,19 @@ class Bench:
         )
 
     def _baseline_errors(self, operation: OperationInfo, rng: random.Random) -> Errors:
+        """Verify a baseline as a submission would be, on normal inputs.
+
+        Raises:
+            MachineFault: it wrote outside C.
+        """
         count = min(BASELINE_DRAWS, self._layout.slots)
         sets = self._first_sets(count, operation)
         bits = self._refresh(sets, InputKind.NORMAL, rng)
+        before = self._digest(sets)
         self.device.run(operation.key, tuple(range(count)))
+        integrity = self._integrity(sets, before)
+        if integrity.guards_changed or integrity.inputs_changed:
+            raise MachineFault(Reason.BASELINE_ERROR, f"{operation.key} wrote outside C", fatal=False)
         return compare(sets.a, sets.b, sets.c, InputKind.NORMAL, self._track, bits)
 
 

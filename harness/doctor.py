@@ -1,14 +1,149 @@
-"""The instrument test of a CUDA device."""
+"""The instrument test of a CUDA device: does what a run reports hold on this very card?"""
 
 from __future__ import annotations
 
+import random
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.channel import WorkerDied, WorkerTimeout
+from harness.devices import MachineFault, SubmissionFault
+from harness.devices.cuda_instrument import Examination, Reading
 from harness.diagnosis import Check, Outcome
+from harness.drivers import RemoteDriver
+from harness.machine import DeviceLock, choose_device, why_not_rankable
+from harness.measurement import Job, Measurement
+from harness.messages import StandIn
+from harness.problem_sets import resolve_shapes
+from harness.protocol import protocol_for
+from harness.record import L2State, Record, Status
+from harness.scores import regime
+from harness.timing.statistics import Agreement, agreement
+
+if TYPE_CHECKING:
+    from harness.problem import Problem
+    from harness.profiles import DeviceProfile
+
+AA_BASELINE = "cublaslt_autotuned"
+AA_GEOMEAN_TOLERANCE = 0.003
+AA_COVERAGE = (0.90, 0.99)
+AA_HALF_WIDTH = 0.01
+LENGTH_TOLERANCE = 0.01
+DELAY_TOLERANCE = 0.005
+COPY_SHARE = 0.8
+MATRIX_SHARE = 0.8
+"""Below these shares of the profile's rates something is wrong with the card, or the profile is another card's."""
 
 
-def gpu_checks(device: str) -> list[Check]:
-    """What `hgemm doctor` measures on a CUDA device.
+def gpu_checks(device: str, aa_shapes: int) -> Iterator[Check]:
+    """What `hgemm doctor` measures on a CUDA device, one by one as it is found.
 
     Args:
         device: `cuda:N`.
+        aa_shapes: shapes of the A/A test, the same number from each regime of the grid.
     """
-    return [Check(name="instrument", outcome=Outcome.WARN, detail=f"the instrument of {device} was not tested")]
+    choice = choose_device(device)
+    lock = DeviceLock(choice.uuid)
+    lock.acquire()
+    driver = RemoteDriver(device)
+    try:
+        reason = why_not_rankable(driver.info)
+        outcome = Outcome.WARN if reason else Outcome.OK
+        detail = f"results of this machine cannot be ranked: {reason}" if reason else "results of this machine can be ranked"
+        yield Check(name="ranking", outcome=outcome, detail=detail)
+        yield from _examination_checks(driver.examine(), driver.profile)
+        yield from _agreement_checks(driver, aa_shapes)
+    except (MachineFault, WorkerDied, WorkerTimeout) as error:
+        yield Check(name="instrument", outcome=Outcome.FAIL, detail=f"the test ended early: {error}")
+    finally:
+        driver.close()
+        lock.release()
+
+
+class Agreements(NamedTuple):
+    """The autotuned choice in the submission's place, over some shapes."""
+
+    records: tuple[Record, ...]
+    cold: Agreement
+    """Against itself, cold: A/A."""
+    warm: Agreement
+    """Against itself, warm."""
+    best: Agreement
+    """Against the best baseline of each shape, cold."""
+
+
+def agreements(driver: RemoteDriver, problems: Sequence[Problem]) -> Agreements:
+    """Measure the autotuned choice as if it were a submission: every ratio to itself is 1.
+
+    Raises:
+        MachineFault: fewer than half of the shapes could be measured.
+    """
+    protocol = protocol_for(driver.profile)
+    records = []
+    for problem in problems:
+        job = Job(problem, StandIn(baseline=AA_BASELINE), {}, 0, 0, secrets.token_hex(16), rankable=False)
+        try:
+            record = Measurement(driver, protocol, job, {}).run().record
+        except (SubmissionFault, MachineFault):
+            continue
+        if record.status is Status.VERIFIED:
+            records.append(record)
+    timings = [timing for record in records for timing in record.timings]
+    cold = [timing for timing in timings if timing.measure.l2_state is L2State.COLD]
+    warm = [timing for timing in timings if timing.measure.l2_state is L2State.WARM]
+    return Agreements(
+        tuple(records),
+        agreement([timing.speedups[AA_BASELINE] for timing in cold]),
+        agreement([timing.speedups[AA_BASELINE] for timing in warm]),
+        agreement([timing.speedups[timing.best_baseline] for timing in cold]),
+    )
+
+
+def stratified(profile: DeviceProfile, count: int) -> tuple[Problem, ...]:
+    """Shapes of the grid, as many from each regime; always the same."""
+    problems = list(resolve_shapes("grid1000").problems)
+    random.Random(5).shuffle(problems)
+    groups: dict[str, list[Problem]] = {}
+    for problem in problems:
+        groups.setdefault(regime(problem, profile), []).append(problem)
+    return tuple(problem for group in groups.values() for problem in group[: max(1, count // len(groups))])
+
+
+def _examination_checks(found: Examination, profile: DeviceProfile) -> Iterator[Check]:
+    yield Check(
+        name="launch floor", outcome=Outcome.OK, detail=f"{found.launch_ns / 1000:.2f} µs: no operation of a window is shorter"
+    )
+    for name, rate, expected, share, unit, scale in (
+        ("bandwidth", found.copy_bytes_per_s, profile.copy_bandwidth_bytes_per_s, COPY_SHARE, "TB/s", 1e12),
+        ("matrix rate", found.matrix_flops_per_s, profile.sustained_flops_per_s, MATRIX_SHARE, "TFLOP/s", 1e12),
+    ):
+        outcome = Outcome.OK if rate >= share * expected else Outcome.WARN
+        detail = f"{rate / scale:.4g} {unit}; the profile {profile.name} says {expected / scale:.4g}"
+        yield Check(name=name, outcome=outcome, detail=detail)
+    for reading in found.readings:
+        delayed = "delay" in reading.what
+        yield _reading_check(reading, "delay" if delayed else "window length", DELAY_TOLERANCE if delayed else LENGTH_TOLERANCE)
+
+
+def _reading_check(reading: Reading, name: str, tolerance: float) -> Check:
+    error = abs(reading.read.value - reading.expected)
+    outcome = Outcome.OK if error <= tolerance else Outcome.FAIL
+    interval = f"{reading.read.value:.4f} ({reading.read.low:.4f}–{reading.read.high:.4f})"
+    return Check(name=name, outcome=outcome, detail=f"{reading.what}: read {interval}, expected {reading.expected:.4f}")
+
+
+def _agreement_checks(driver: RemoteDriver, aa_shapes: int) -> Iterator[Check]:
+    found = agreements(driver, stratified(driver.profile, aa_shapes))
+    for name, result in (("A/A cold", found.cold), ("A/A warm", found.warm), ("A/A best", found.best)):
+        few = result.intervals < 100
+        covered = AA_COVERAGE[0] <= result.coverage <= AA_COVERAGE[1] or few
+        good = abs(result.geomean - 1) <= AA_GEOMEAN_TOLERANCE and result.median_half_width <= AA_HALF_WIDTH and covered
+        yield Check(
+            name=name,
+            outcome=Outcome.OK if good else Outcome.FAIL,
+            detail=(
+                f"{AA_BASELINE} in the submission's place over {result.intervals} shapes: geomean {result.geomean:.4f}, "
+                f"{result.coverage:.1%} of the intervals hold 1, median half-width {result.median_half_width:.2%}"
+            ),
+        )

@@ -67,7 +67,7 @@ def aa_ratio(device: CpuDevice, problem: Problem) -> Interval:
     memory = device.memory(layout.total_bytes)
     device.open_problem(layout)
     operation: OperationInfo = device.bind_baselines((NAME_FP32,), None)[0]
-    sets = layout.sets(memory, operation.layout, baseline=True)
+    sets = layout.sets(memory, operation.layout)
     fill(InputKind.NORMAL, sets.a, sets.b, secrets.randbits(62))
     rng = random.Random(secrets.randbits(62))
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from harness.channel import WorkerFailed, WorkerProcess
 from harness.devices import MachineFault, SubmissionFault
-from harness.messages import Draw, Inspection, Open, Prepare, Prepared, Round, RoundResult, Select, Selected
+from harness.messages import Draw, Examine, Inspection, Open, Prepare, Prepared, Round, RoundResult, Select, Selected
 from harness.model import DataError, Model
 from harness.profiles import DeviceProfile, load_profile
 from harness.record import MACHINE_REASONS
 from harness.run import DeviceInfo
 
 OPEN_TIMEOUT_S = 180.0
+EXAMINE_TIMEOUT_S = 120.0
+if TYPE_CHECKING:
+    from harness.devices.cuda_instrument import Examination
+
 _Reply = TypeVar("_Reply", bound=Model)
 
 
@@ -70,6 +74,13 @@ class RemoteDriver:
     def round(self, request: Round) -> RoundResult:
         """See Bench.round."""
         return self._call(request, RoundResult)
+
+    def examine(self) -> Examination:
+        """Have the instrument itself measured."""
+        from harness.devices.cuda_instrument import Examination
+
+        self.deadline = time.monotonic() + EXAMINE_TIMEOUT_S
+        return self._call(Examine(), Examination)
 
     def close(self) -> None:
         """Let the worker end."""

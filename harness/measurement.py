@@ -36,7 +36,7 @@ from harness.verify.reference import Projection
 LIMIT_SLACK = 0.98
 """A time is impossible when it is below the device's limit times this."""
 LONG_OPERATION_NS = 500_000
-"""From this speed-of-light time on, rounds end at the second look: forty rounds would take most of a run's time."""
+"""From this speed-of-light time on, rounds end at the first look: forty rounds would take most of a run's time."""
 SUSTAINED_FACTOR = 40
 SUSTAINED_LIMIT_NS = 100_000
 
@@ -79,6 +79,7 @@ class Measurement:
         self._known = known
         self._phase_is_submissions = False
         self._pools: dict[InputKind, Errors] = {}
+        self._baselines: dict[str, Errors] = {}
         self._repeatable: bool | None = None
         self._checked = self._projected = 0
         self._samples: list[SampleLine] = []
@@ -112,6 +113,7 @@ class Measurement:
         normal = self._pools.get(InputKind.NORMAL)
         return Verification(
             draws=tuple(pool.stats() for pool in self._pools.values()),
+            baselines={name: errors.stats() for name, errors in self._baselines.items()},
             timed_outputs_checked=self._checked,
             timed_outputs_projected=self._projected,
             precision_class=None if normal is None else normal.precision_class,
@@ -171,7 +173,7 @@ class Measurement:
 
         self._phase_is_submissions = True
         seed = self._seed(f"{measure}/order")
-        most = LOOKS[1] if long else LOOKS[-1]
+        most = LOOKS[0] if long else LOOKS[-1]
         rounds = score_rounds(launches, time_round, self._protocol.target_half_width, seed, most)
         self._check_limits(rounds, choices, measure)
         self._keep_samples(rounds, choices, measure)
@@ -186,7 +188,10 @@ class Measurement:
         )
         for name, choice in selected.choices.items():
             known[name] = choice.operation.key
-            finding = judge(choice.errors, self._job.problem.track) if choice.errors is not None else None
+            if choice.errors is None:
+                continue
+            self._baselines[name] = choice.errors
+            finding = judge(choice.errors, self._job.problem.track)
             if finding is not None:
                 raise MachineFault(Reason.BASELINE_ERROR, f"{name} is wrong for {self._job.problem}: {finding.detail}", False)
         self._phase_is_submissions = True

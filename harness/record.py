@@ -218,6 +218,8 @@ class DrawStats(Model):
     """Largest |error| over its element-wise bound; null when not finite."""
     inexact: Count
     """Outputs that differ from the exact result rounded to fp16."""
+    accumulation_units: float | None = None
+    """Largest |error| beyond 0.51 ulp, in units u·‖a_i‖·‖b_j‖ with the track's unit roundoff u: the c that the bound needs."""
 
 
 class Verification(Model):
@@ -225,6 +227,8 @@ class Verification(Model):
 
     draws: tuple[DrawStats, ...]
     """Per kind of input."""
+    baselines: dict[Name, DrawStats] = Field(default_factory=dict)
+    """Errors of the baselines on normal inputs of their own."""
     timed_outputs_checked: Count = 0
     """Outputs of timed windows that were compared with float64 in full."""
     timed_outputs_projected: Count = 0

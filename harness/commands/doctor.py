@@ -14,6 +14,7 @@ from harness.machine import choose_device
 
 def doctor(
     device: Annotated[str, typer.Option(help="Device whose instrument is tested: auto, cpu, cuda:0, …")] = "auto",
+    aa_shapes: Annotated[int, typer.Option("--aa", help="Shapes of the A/A test on a CUDA device.", min=4)] = 12,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
     """Look at this machine: compilers, packages, cache, devices, and a test of the instrument that times kernels.
@@ -22,7 +23,7 @@ def doctor(
     """
     choice = choose_device(device)
     checks = []
-    for check in _all_checks(choice.name):
+    for check in _all_checks(choice.name, aa_shapes):
         checks.append(check)
         if not json:
             _print(check)
@@ -32,7 +33,7 @@ def doctor(
     sys.exit(0 if diagnosis.healthy else 3)
 
 
-def _all_checks(device: str) -> Iterator[Check]:
+def _all_checks(device: str, aa_shapes: int) -> Iterator[Check]:
     from harness.doctor_host import cpu_checks, host_checks
 
     yield from host_checks()
@@ -41,7 +42,7 @@ def _all_checks(device: str) -> Iterator[Check]:
         return
     from harness.doctor import gpu_checks
 
-    yield from gpu_checks(device)
+    yield from gpu_checks(device, aa_shapes)
 
 
 def _print(check: Check) -> None:

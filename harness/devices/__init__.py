@@ -89,8 +89,8 @@ class Sets(NamedTuple):
 class ArenaLayout(Model):
     """Where the buffer sets of a problem lie in one piece of memory.
 
-    A slot is `guard A guard B guard C guard C' guard`, where baselines write C' so that a window's outputs stay until they
-    are verified; slots are spread over the span. The workspace with its guards follows the slots.
+    A slot is `guard A guard B guard C guard`; slots are spread over the span, and the workspace with its guards follows
+    them. All contenders use the same addresses: where in the cache a buffer lies moves a time by up to a percent.
     """
 
     problem: Problem
@@ -119,7 +119,7 @@ class ArenaLayout(Model):
         """Bytes of memory that the arena needs."""
         return self.workspace_offset + _aligned(self.workspace_bytes) + GUARD_BYTES
 
-    def sets(self, memory: torch.Tensor, layout: Layout, baseline: bool = False) -> Sets:
+    def sets(self, memory: torch.Tensor, layout: Layout) -> Sets:
         """Views of all sets in `memory` (uint8, one dimension)."""
         problem, at = self.problem, _slot_offsets(self.problem)
         b_rows, b_columns = (problem.k, problem.n) if layout is Layout.NN else (problem.n, problem.k)
@@ -127,12 +127,12 @@ class ArenaLayout(Model):
         return Sets(
             self._view(memory, at.a, problem.m, problem.k),
             b if layout is Layout.NN else b.transpose(1, 2),
-            self._view(memory, at.c_baseline if baseline else at.c, problem.m, problem.n),
+            self._view(memory, at.c, problem.m, problem.n),
         )
 
-    def buffers(self, memory: torch.Tensor, slot: int, layout: Layout, baseline: bool) -> BufferSet:
+    def buffers(self, memory: torch.Tensor, slot: int, layout: Layout) -> BufferSet:
         """The buffers of one slot."""
-        sets = self.sets(memory, layout, baseline)
+        sets = self.sets(memory, layout)
         return BufferSet(sets.a[slot], sets.b[slot], sets.c[slot], self.workspace(memory))
 
     def workspace(self, memory: torch.Tensor) -> torch.Tensor:
@@ -146,8 +146,7 @@ class ArenaLayout(Model):
             (0, at.a),
             (at.a + p.a_bytes, at.b),
             (at.b + p.b_bytes, at.c),
-            (at.c + p.c_bytes, at.c_baseline),
-            (at.c_baseline + p.c_bytes, at.end),
+            (at.c + p.c_bytes, at.end),
         )
         import torch
 
@@ -175,7 +174,6 @@ class _SlotOffsets(NamedTuple):
     a: int
     b: int
     c: int
-    c_baseline: int
     end: int
 
 
@@ -244,8 +242,7 @@ def _slot_offsets(problem: Problem) -> _SlotOffsets:
     a = GUARD_BYTES
     b = _aligned(a + problem.a_bytes) + GUARD_BYTES
     c = _aligned(b + problem.b_bytes) + GUARD_BYTES
-    c_baseline = _aligned(c + problem.c_bytes) + GUARD_BYTES
-    return _SlotOffsets(a, b, c, c_baseline, _aligned(c_baseline + problem.c_bytes) + GUARD_BYTES)
+    return _SlotOffsets(a, b, c, _aligned(c + problem.c_bytes) + GUARD_BYTES)
 
 
 def _aligned(size_bytes: int) -> int:

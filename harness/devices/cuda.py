@@ -12,7 +12,7 @@ from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import BoundPlan, Module, check, fault
 from harness.devices.cuda_window import Window, Windows
 from harness.model import InfraError
-from harness.plan import Plan
+from harness.plan import Layout, Plan
 from harness.profiles import match_profile
 from harness.record import SUBMISSION, L2State, Reason
 from harness.run import DeviceInfo
@@ -77,7 +77,7 @@ class CudaDevice:
         self.drop(tuple(self._operations))
         self._layout = layout
         self._sequential: set[str] = set()
-        self._sets: dict[tuple[object, bool], list[BufferSet]] = {}
+        self._sets: dict[Layout, list[BufferSet]] = {}
 
     def bind_submission(self, plan: Plan, artifacts: dict[str, str]) -> OperationInfo:
         """Load the cubins and lay out the launches.
@@ -175,15 +175,14 @@ class CudaDevice:
             raise fault(code.name)
 
     def _buffers(self, operation: CudaOperation) -> list[BufferSet]:
-        baseline = operation.info.contender != SUBMISSION
-        key = (operation.info.layout, baseline)
-        if key not in self._sets:
-            sets = self._layout.sets(self._memory, operation.info.layout, baseline)
+        layout = operation.info.layout
+        if layout not in self._sets:
+            sets = self._layout.sets(self._memory, layout)
             workspace = self._layout.workspace(self._memory)
-            self._sets[key] = [
+            self._sets[layout] = [
                 BufferSet(a, b, c, workspace) for a, b, c in zip(sets.a, sets.b, sets.c, strict=True)
             ]  # fmt: skip
-        return self._sets[key]
+        return self._sets[layout]
 
     def _baseline(self, name: str) -> Any:
         """The baseline of that name; its handles live as long as the worker."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness.devices import UNSCORED_OPERATIONS, ArenaLayout, BufferSet
 from harness.model import Model, Name, Positive
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 ROUNDS = 20
 LENGTH_SHAPES = ("64x64x64", "512x512x512", "1024x1024x1024")
-DELAY_SHAPE = "4096x4096x4096"
+MATRIX_SHAPE = "4096x4096x4096"
+DELAY_SHAPE = "64x16384x16384"
+"""Long enough that 3 % of it exceed a launch, and bound by memory, so that a delay does not move the clock."""
 DELAYS = (0.03, 0.30)
 LENGTH_WINDOW_NS = 1_000_000
 
@@ -56,14 +58,15 @@ def examine(device: CudaDevice) -> Examination:
     """Measure launch floor, bandwidth, matrix rate, window lengths and delays. Takes a few seconds."""
     launch_ns = _per_launch(device, lambda _: device.spin(0), [_nothing(device)] * 500)
     readings = [_length_reading(device, Problem.parse(shape)) for shape in LENGTH_SHAPES]
-    delays, clock_mhz, product_ns = _delay_readings(device, Problem.parse(DELAY_SHAPE))
+    delays = _delay_readings(device, Problem.parse(DELAY_SHAPE))
+    matrix = _matrix_rate(device, Problem.parse(MATRIX_SHAPE))
     return Examination(
         launch_ns=launch_ns,
         copy_bytes_per_s=_copy_rate(device),
-        matrix_flops_per_s=Problem.parse(DELAY_SHAPE).flops / product_ns * 1e9,
+        matrix_flops_per_s=matrix.flops_per_s,
         readings=(*readings, *delays),
         baseline="cublas",
-        clock_mhz=clock_mhz,
+        clock_mhz=matrix.clock_mhz,
     )
 
 
@@ -78,13 +81,12 @@ def _length_reading(device: CudaDevice, problem: Problem) -> Reading:
     return Reading(what=f"{problem}: {launches} against {2 * launches} operations a window", expected=1.0, read=read)
 
 
-def _delay_readings(device: CudaDevice, problem: Problem) -> tuple[list[Reading], int | None, float]:
+def _delay_readings(device: CudaDevice, problem: Problem) -> list[Reading]:
     """An operation with a delay after it over the operation alone, for delays calibrated in windows of their own."""
     launches = 8
     buffers, enqueue = _operation(device, problem, launches + UNSCORED_OPERATIONS)
     plain = device.windows.capture(enqueue, buffers, UNSCORED_OPERATIONS)
     product_ns = _median([device.windows.time(plain, L2State.COLD).window_ns for _ in range(9)]) / launches
-    clock_mhz = device.windows.time(plain, L2State.COLD).sm_clock_mhz
     readings = []
     for share in DELAYS:
         spin_ns, delay_ns = _calibrate(device, share * product_ns)
@@ -97,7 +99,21 @@ def _delay_readings(device: CudaDevice, problem: Problem) -> tuple[list[Reading]
         read = _interleaved(device, (slow, launches), (plain, launches))
         what = f"{problem} with a delay of {delay_ns:.0f} ns"
         readings.append(Reading(what=what, expected=1 + delay_ns / product_ns, read=read))
-    return readings, clock_mhz, product_ns
+    return readings
+
+
+class _MatrixRate(NamedTuple):
+    flops_per_s: float
+    clock_mhz: int | None
+
+
+def _matrix_rate(device: CudaDevice, problem: Problem) -> _MatrixRate:
+    buffers, enqueue = _operation(device, problem, 10)
+    window = device.windows.capture(enqueue, buffers, UNSCORED_OPERATIONS)
+    times = [device.windows.time(window, L2State.COLD) for _ in range(9)]
+    launches = len(buffers) - UNSCORED_OPERATIONS
+    best = sorted(times, key=lambda time: time.window_ns)[len(times) // 2]
+    return _MatrixRate(problem.flops * launches / best.window_ns * 1e9, best.sm_clock_mhz)
 
 
 def _calibrate(device: CudaDevice, wanted_ns: float) -> tuple[int, float]:
@@ -138,7 +154,7 @@ def _operation(device: CudaDevice, problem: Problem, slots: int) -> tuple[list[B
     sets.a.normal_()
     sets.b.normal_()
     (info,) = (info for info in device.bind_baselines(("cublas",), None) if info.layout is Layout.NN)
-    buffers = [layout.buffers(memory, slot, Layout.NN, True) for slot in range(slots)]
+    buffers = [layout.buffers(memory, slot, Layout.NN) for slot in range(slots)]
     random.Random(0).shuffle(buffers)
     enqueue = device.enqueuer(info.key)
     for one in buffers[:2]:

@@ -25,10 +25,9 @@ FLUSH_BYTES = 32 << 20
 
 
 class HostOperation(NamedTuple):
-    """An operation: the layout that it reads, whose output it writes, and the function that runs it."""
+    """An operation: the layout that it reads, and the function that runs it."""
 
     layout: Layout
-    baseline: bool
     enqueue: Callable[[BufferSet], object]
 
 
@@ -77,7 +76,7 @@ class Host:
             pointers = (buffers.a.data_ptr(), buffers.b.data_ptr(), buffers.c.data_ptr(), buffers.workspace.data_ptr())
             call(*pointers, problem.m, problem.n, problem.k)
 
-        self._operations[SUBMISSION] = HostOperation(plan.layout, baseline=False, enqueue=enqueue)
+        self._operations[SUBMISSION] = HostOperation(plan.layout, enqueue)
         return Done()
 
     def bind_stand_in(self, request: BindStandIn) -> Done:
@@ -90,13 +89,13 @@ class Host:
             while time.perf_counter_ns() < until:
                 pass
 
-        self._operations[SUBMISSION] = HostOperation(original.layout, baseline=False, enqueue=enqueue)
+        self._operations[SUBMISSION] = HostOperation(original.layout, enqueue)
         return Done()
 
     def bind_baselines(self, request: BindBaselines) -> Done:
         """Have both layouts of every baseline ready."""
         for info, enqueue in cpu_candidates(request.names):
-            self._operations[info.key] = HostOperation(info.layout, baseline=True, enqueue=enqueue)
+            self._operations[info.key] = HostOperation(info.layout, enqueue)
         return Done()
 
     def run_once(self, request: RunOnce) -> Done:
@@ -128,7 +127,7 @@ class Host:
         return WindowTime(window_ns=time.perf_counter_ns() - started)
 
     def _buffers(self, operation: HostOperation, slots: tuple[int, ...]) -> list[BufferSet]:
-        sets = self._layout.sets(self._memory, operation.layout, operation.baseline)
+        sets = self._layout.sets(self._memory, operation.layout)
         workspace = self._layout.workspace(self._memory)
         return [BufferSet(sets.a[slot], sets.b[slot], sets.c[slot], workspace) for slot in slots]
 

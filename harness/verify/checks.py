@@ -115,6 +115,7 @@ class Errors(Tally):
             block_rms_relative=_root_ratio(self.block_squared_error, mean_reference),
             bound_ratio=self.bound_ratio,
             inexact=self.inexact,
+            accumulation_units=self.accumulation_units,
         )
 
 
