@@ -1,0 +1,125 @@
+"""A device in this process: operations are Python functions on the buffers, and time is simulated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.bench import Bench
+from harness.devices import ArenaLayout, BufferSet, OperationInfo, WindowTime
+from harness.plan import Call, Kernel, Language, Layout, Plan
+from harness.profiles import load_profile
+from harness.record import SUBMISSION, L2State
+from harness.run import DeviceInfo
+
+if TYPE_CHECKING:
+    import torch
+
+Run = Callable[[BufferSet], object]
+
+PROFILE = load_profile("cpu").model_copy(update={"l2_bytes": 1 << 20, "memory_bytes": 1 << 28, "max_clock_mhz": 100_000})
+INFO = DeviceInfo(profile="cpu", name="simulated", uuid="CPU-0", driver="0", libraries={}, timer="simulated")
+KERNEL = Kernel(language=Language.C, source="kernels/k.c", entry="k")
+
+
+def plan(**fields: object) -> Plan:
+    return Plan.model_validate({"layout": "NN", "kernels": {"k": KERNEL}, "steps": (Call(kernel="k"),), **fields})
+
+
+def honest(buffers: BufferSet) -> None:
+    buffers.c.copy_((buffers.a.float() @ buffers.b.float()).half())
+
+
+class Contender(NamedTuple):
+    """What runs, and how long a launch takes by the simulated clock."""
+
+    run: Run = honest
+    launch_ns: int = 5_000
+    layout: Layout = Layout.NN
+
+
+BASELINES: Mapping[str, Mapping[str, Contender]] = {
+    "torch_matmul": {"slow": Contender(launch_ns=20_000), "fast": Contender(launch_ns=10_000, layout=Layout.TN)},
+    "torch_matmul_fp32": {"only": Contender(launch_ns=15_000)},
+}
+
+
+class FakeDevice:
+    """Implements `harness.devices.Device`. `submission` runs as the submission whatever its plan says."""
+
+    def __init__(
+        self, submission: Contender | Run = honest, baselines: Mapping[str, Mapping[str, Contender]] = BASELINES
+    ) -> None:
+        self.info, self.profile = INFO, PROFILE
+        self.windows: list[tuple[str, tuple[int, ...], L2State, int]] = []
+        self.dropped: list[str] = []
+        self._submission = submission if isinstance(submission, Contender) else Contender(submission)
+        self._baselines = baselines
+
+    def memory(self, size_bytes: int) -> torch.Tensor:
+        import torch
+
+        # Memory that was used before, so that nothing relies on zeros.
+        self._memory = torch.full((size_bytes,), 0xA5, dtype=torch.uint8)
+        return self._memory
+
+    def open_problem(self, layout: ArenaLayout) -> None:
+        self.layout = layout
+        self._operations: dict[str, tuple[Contender, bool]] = {}
+
+    def bind_submission(self, plan: Plan, artifacts: dict[str, str]) -> OperationInfo:
+        self._submission = self._submission._replace(layout=plan.layout)
+        self._operations[SUBMISSION] = (self._submission, False)
+        return OperationInfo(key=SUBMISSION, contender=SUBMISSION, layout=plan.layout, description="under test")
+
+    def bind_baselines(self, names: tuple[str, ...], keys: tuple[str, ...] | None) -> tuple[OperationInfo, ...]:
+        found = []
+        for name in names:
+            for variant, contender in self._baselines[name].items():
+                key = f"{name}/{variant}"
+                if keys is None or key in keys:
+                    self._operations[key] = (contender, True)
+                    found.append(OperationInfo(key=key, contender=name, layout=contender.layout, description=key))
+        return tuple(found)
+
+    def bind_stand_in(self, original: OperationInfo, delay_ns: int) -> OperationInfo:
+        contender, _ = self._operations[original.key]
+        self._operations[SUBMISSION] = (contender._replace(launch_ns=contender.launch_ns + delay_ns), False)
+        return original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
+
+    def conditions(self) -> None:
+        """There are none."""
+
+    def drop(self, keys: tuple[str, ...]) -> None:
+        self.dropped += keys
+
+    def run(self, key: str, slots: tuple[int, ...]) -> None:
+        contender, baseline = self._operations[key]
+        for slot in slots:
+            contender.run(self.layout.buffers(self._memory, slot, contender.layout, baseline))
+
+    def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
+        self.windows.append((key, slots, l2_state, unscored))
+        self.run(key, slots)
+        return WindowTime(window_ns=self._operations[key][0].launch_ns * (len(slots) - unscored))
+
+    def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
+        return hash(tuple(tensor.contiguous().numpy().tobytes() for tensor in tensors))
+
+
+class FakeDriver:
+    """A Bench over a FakeDevice, behind the interface of `harness.drivers.Driver`."""
+
+    def __init__(self, device: FakeDevice) -> None:
+        bench = Bench(device)
+        self.device = device
+        self.info, self.profile = device.info, device.profile
+        self.deadline = time.monotonic()
+        self.closed = 0
+        self.prepare, self.draw, self.select, self.round = bench.prepare, bench.draw, bench.select, bench.round
+
+    def close(self) -> None:
+        self.closed += 1
+
+    kill = close
