@@ -147,7 +147,7 @@ def _counts(report: RunReport) -> str:
     measured = sum(getattr(counts, status.value) for status in Status)
     if measured < counts.expected:
         others.append(f"{counts.expected - measured} not measured yet")
-    return f"{counts.verified} of {counts.expected} shapes verified" + "".join(f", {other}" for other in others)
+    return f"{counts.verified} of {plural(counts.expected, 'shape')} verified" + "".join(f", {other}" for other in others)
 
 
 def _worth(report: RunReport) -> list[str]:
