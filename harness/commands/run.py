@@ -23,7 +23,7 @@ def run(
     resume: Annotated[Path | None, typer.Option(help="Go on with this run instead of starting one.")] = None,
     budget: Annotated[float | None, typer.Option(help="Stop cleanly after this many seconds; resume later.", min=1)] = None,
     deadline: Annotated[float, typer.Option(help="Seconds that one shape may take.", min=1)] = 60.0,
-    sustained: Annotated[bool, typer.Option(help="Longer windows on compute-bound shapes.")] = False,
+    sustained: Annotated[bool, typer.Option("--sustained", help="Longer windows on compute-bound shapes.")] = False,
     compiler: Annotated[str, typer.Option(help="nvrtc or nvcc.")] = "nvrtc",
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:
