@@ -141,6 +141,11 @@ class WorkerProcess:
         """Process id."""
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether its process still runs."""
+        return self._process.poll() is None
+
     def call(self, request: Model, reply: type[_Reply], timeout_s: float) -> _Reply:
         """Send a request and wait for its answer.
 

@@ -37,6 +37,11 @@ class Driver(Protocol):
     def select(self, request: Select) -> Selected: ...  # noqa: D102
     def round(self, request: Round) -> RoundResult: ...  # noqa: D102
 
+    @property
+    def alive(self) -> bool:
+        """Whether the worker's process still runs."""
+        ...
+
     def close(self) -> None:
         """Let the worker end."""
         ...
@@ -82,6 +87,11 @@ class RemoteDriver:
         self.deadline = time.monotonic() + EXAMINE_TIMEOUT_S
         return self._call(Examine(), Examination)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the worker's process still runs."""
+        return self.worker.alive
+
     def close(self) -> None:
         """Let the worker end."""
         self.worker.close()
@@ -125,6 +135,11 @@ class LocalDriver:
     @deadline.setter
     def deadline(self, value: float) -> None:
         self._device.deadline = value
+
+    @property
+    def alive(self) -> bool:
+        """Whether the worker's process still runs."""
+        return self.worker.alive
 
     def close(self) -> None:
         """Let the worker end."""

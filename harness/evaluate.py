@@ -165,7 +165,12 @@ class Evaluator:
             detail=detail,
             measures=self.protocol.measures,
             baselines=self.protocol.baselines,
+            rankable=self._rankable,
         )
+
+    @property
+    def _rankable(self) -> bool:
+        return not self._not_rankable and not self.profile.is_cpu and self.protocol.purpose is Purpose.FULL
 
     def _attempt(self, prepared: Prepared, problem: Problem, attempt: int) -> Measured:
         plan = prepared.outcomes[problem]
@@ -183,7 +188,7 @@ class Evaluator:
             attempt=attempt,
             segment=self._segment,
             seed=shape_seed(self._secret, problem, attempt),
-            rankable=not self._not_rankable and self.protocol.purpose is Purpose.FULL,
+            rankable=self._rankable,
         )
         measurement = Measurement(driver, self.protocol, job, self._known.setdefault(problem, {}))
         try:
@@ -234,7 +239,9 @@ class Evaluator:
             driver.kill()
 
     def _ready(self) -> Driver:
-        """A running worker."""
+        """A running worker. One that ended between shapes is replaced, since nobody knows who is to blame."""
+        if self._driver is not None and not self._driver.alive:
+            self._replace_worker()
         if self._driver is None:
             self._driver = open_driver(self.device)
         return self._driver

@@ -183,9 +183,13 @@ class Measurement:
         seed = self._seed(f"{measure}/select")
         known = self._known.setdefault(str(measure), {})
         self._phase_is_submissions = False
+        # Baselines have a deadline of their own, so that neither side pays for what the other took.
+        left = self._driver.deadline - time.monotonic()
+        self._driver.deadline = time.monotonic() + self._protocol.deadline_s
         selected = self._driver.select(
             Select(measure=measure, contenders=self._protocol.baselines, keys=dict(known), seed=seed)
         )
+        self._driver.deadline = time.monotonic() + left
         for name, choice in selected.choices.items():
             known[name] = choice.operation.key
             if choice.errors is None:

@@ -66,11 +66,11 @@ class FakeDevice:
 
     def open_problem(self, layout: ArenaLayout) -> None:
         self.layout = layout
-        self._operations: dict[str, tuple[Contender, bool]] = {}
+        self._operations: dict[str, Contender] = {}
 
     def bind_submission(self, plan: Plan, artifacts: dict[str, str]) -> OperationInfo:
         self._submission = self._submission._replace(layout=plan.layout)
-        self._operations[SUBMISSION] = (self._submission, False)
+        self._operations[SUBMISSION] = self._submission
         return OperationInfo(key=SUBMISSION, contender=SUBMISSION, layout=plan.layout, description="under test")
 
     def bind_baselines(self, names: tuple[str, ...], keys: tuple[str, ...] | None) -> tuple[OperationInfo, ...]:
@@ -79,13 +79,13 @@ class FakeDevice:
             for variant, contender in self._baselines[name].items():
                 key = f"{name}/{variant}"
                 if keys is None or key in keys:
-                    self._operations[key] = (contender, True)
+                    self._operations[key] = contender
                     found.append(OperationInfo(key=key, contender=name, layout=contender.layout, description=key))
         return tuple(found)
 
     def bind_stand_in(self, original: OperationInfo, delay_ns: int) -> OperationInfo:
-        contender, _ = self._operations[original.key]
-        self._operations[SUBMISSION] = (contender._replace(launch_ns=contender.launch_ns + delay_ns), False)
+        contender = self._operations[original.key]
+        self._operations[SUBMISSION] = contender._replace(launch_ns=contender.launch_ns + delay_ns)
         return original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
 
     def conditions(self) -> None:
@@ -95,14 +95,14 @@ class FakeDevice:
         self.dropped += keys
 
     def run(self, key: str, slots: tuple[int, ...]) -> None:
-        contender, baseline = self._operations[key]
+        contender = self._operations[key]
         for slot in slots:
-            contender.run(self.layout.buffers(self._memory, slot, contender.layout, baseline))
+            contender.run(self.layout.buffers(self._memory, slot, contender.layout))
 
     def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
         self.windows.append((key, slots, l2_state, unscored))
         self.run(key, slots)
-        return WindowTime(window_ns=self._operations[key][0].launch_ns * (len(slots) - unscored))
+        return WindowTime(window_ns=self._operations[key].launch_ns * (len(slots) - unscored))
 
     def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
         return hash(tuple(tensor.contiguous().numpy().tobytes() for tensor in tensors))
@@ -117,6 +117,7 @@ class FakeDriver:
         self.info, self.profile = device.info, device.profile
         self.deadline = time.monotonic()
         self.closed = 0
+        self.alive = True
         self.prepare, self.draw, self.select, self.round = bench.prepare, bench.draw, bench.select, bench.round
 
     def close(self) -> None:

@@ -36,8 +36,8 @@ def test_buffers_are_apart_aligned_and_guarded_on_every_side(
     assert layout.slots * layout.stride_bytes >= span_bytes - slots * ALIGNMENT_BYTES
     owned = [layout.workspace(memory)]
     for slot in range(slots):
-        mine = layout.buffers(memory, slot, Layout.NN, baseline=False)
-        owned += [mine.a, mine.b, mine.c, layout.buffers(memory, slot, Layout.NN, baseline=True).c]
+        mine = layout.buffers(memory, slot, Layout.NN)
+        owned += [mine.a, mine.b, mine.c]
         assert (tuple(mine.a.shape), tuple(mine.b.shape), tuple(mine.c.shape)) == ((m, k), (k, n), (m, n))
     assert len({buffer.storage_offset() * buffer.element_size() % ALIGNMENT_BYTES for buffer in owned}) == 1
     for buffer in owned:
@@ -51,7 +51,7 @@ def test_buffers_are_apart_aligned_and_guarded_on_every_side(
         guard.fill_(0x0202)
     assert torch.equal(buffers == 1, memory == 1)
     # All that lies inside a slot, or around the workspace, is a buffer or a guard; but a byte beside an odd workspace.
-    end = layout.guards(memory)[4]
+    end = layout.guards(memory)[3]
     slot_bytes = 2 * (end.storage_offset() + end.shape[1])
     free = memory[: slots * layout.stride_bytes].view(slots, layout.stride_bytes)[:, :slot_bytes] == 0
     assert not free.any()
@@ -278,8 +278,13 @@ def test_a_selection_sizes_windows_and_verifies_baselines() -> None:
     for choice in chosen.choices.values():
         assert choice.errors is not None
         assert judge(choice.errors, Track.F32) is None
-    again = bench.select(Select(measure=COLD, contenders=BASELINE_NAMES, keys={"torch_matmul": "torch_matmul/slow"}, seed=1))
+    again = bench.select(Select(measure=WARM, contenders=BASELINE_NAMES, keys={"torch_matmul": "torch_matmul/slow"}, seed=1))
     assert again.choices["torch_matmul"].operation.key == "torch_matmul/slow"
+    # Another choice is verified like the first; the same one is not verified twice.
+    assert {name: choice.errors is None for name, choice in again.choices.items()} == {
+        "torch_matmul": False,
+        "torch_matmul_fp32": True,
+    }
 
 
 @pytest.mark.parametrize("measure", [COLD, WARM])
@@ -327,8 +332,7 @@ def test_outputs_of_a_timed_window_are_looked_at(full: bool, order: tuple[str, .
         (after(lambda b: b.a[0, 0].add_(1)), {"inputs_changed"}, {None}),
     ):
         bench, device = selected()
-        device._submission = device._submission._replace(run=wrong)
-        device._operations[SUBMISSION] = (device._submission, False)
+        device._operations[SUBMISSION] = Contender(wrong)
         inspection = bench.round(Round(measure=COLD, order=order, seed=3, full=full)).inspection
         assert inspection is not None
         evidence = inspection.errors if full else inspection.projection
@@ -344,8 +348,8 @@ def test_outputs_that_appear_after_the_window_do_not_count() -> None:
     """Host code can go on in the background: here it copies what a baseline computes later from the same inputs."""
     bench, device = selected()
     latest: list[BufferSet] = []
-    device._operations[SUBMISSION] = (Contender(latest.append), False)
-    device._operations["torch_matmul_fp32/only"] = (Contender(lambda b: (honest(b), [honest(late) for late in latest])), True)
+    device._operations[SUBMISSION] = Contender(latest.append)
+    device._operations["torch_matmul_fp32/only"] = Contender(lambda b: (honest(b), [honest(late) for late in latest]))
     result = bench.round(Round(measure=COLD, order=ORDER, seed=3, full=True))
     assert latest
     assert result.inspection is not None
