@@ -12,11 +12,13 @@ from enum import StrEnum
 
 from harness.audit import ESTIMATORS, SampleTable
 from harness.model import Model
+from harness.problem import Problem, Track
 from harness.profiles import load_profile
 from harness.protocol import CPU_BASELINES, CUDA_BASELINES, PROTOCOL_VERSION, Purpose, protocol_for
-from harness.record import Interval, Measure, Mode, Record, Status
+from harness.record import DrawStats, Interval, Measure, Mode, Record, Status
 from harness.run import DeviceInfo, Run, SampleLine
 from harness.timing.statistics import geomean_interval
+from harness.verify.precision import classify, has_class
 
 AUTOTUNED, HEURISTIC, CUBLAS = "cublaslt_autotuned", "cublaslt_heuristic", "cublas"
 
@@ -26,6 +28,12 @@ HEURISTIC_MARGIN = 0.90
 """The same of cuBLAS over heuristic time: both ask one library, so the heuristic's suggestions are crippled below it."""
 SHAPE_MARGIN = 1.25
 """Ratio of autotuned to another baseline's time at one shape above which, interval included, the autotuned one is crippled."""
+
+
+CLASS_OUTPUTS = 4096
+"""Outputs from which an rms error tells the class."""
+CLASSES = {Track.F32: ("fp32_accumulate",), Track.F16: ("fp32_accumulate", "fp16_accumulate")}
+"""Classes that a baseline of a track may have."""
 
 
 class Check(StrEnum):
@@ -66,6 +74,7 @@ def sanity(run: Run, samples: SampleTable) -> list[Finding]:
         verified = [record for record in run.latest().values() if record.status is Status.VERIFIED]
         findings += _ratios(verified, samples)
         findings += _workspaces(verified)
+        findings += _classes(verified)
     return findings
 
 
@@ -172,3 +181,25 @@ def _workspaces(records: Iterable[Record]) -> Iterator[Finding]:
             for name, contender in timing.contenders.items():
                 if contender.workspace_limit_bytes == 0:
                     yield Finding(check=Check.NO_WORKSPACE, detail=f"{name} was allowed no workspace at {record.problem}.")
+
+
+def _classes(records: Iterable[Record]) -> Iterator[Finding]:
+    """Baselines whose errors on normal inputs are not those of the track."""
+    for record in records:
+        measured = record.verification.baselines if record.verification is not None else {}
+        for name in record.baselines:
+            stats = measured.get(name)
+            if stats is None:
+                detail = f"the errors of {name} at {record.problem} were not recorded."
+                yield Finding(check=Check.FIELD_MISSING, detail=detail)
+            elif not _in_class(stats, record.problem):
+                detail = f"{name} is outside its class at {record.problem}: rms relative error {stats.rms_relative}."
+                yield Finding(check=Check.BASELINE_WRONG, detail=detail)
+
+
+def _in_class(stats: DrawStats, problem: Problem) -> bool:
+    """Within the element-wise bound, and in the class where it shows."""
+    if stats.bound_ratio is None or not stats.bound_ratio <= 1:
+        return False
+    shows = has_class(problem.k) and stats.outputs >= CLASS_OUTPUTS
+    return not shows or classify(stats.rms_relative, problem.k) in CLASSES[problem.track]

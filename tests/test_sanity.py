@@ -71,6 +71,31 @@ def test_no_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.detail.startswith("cublaslt_heuristic was allowed no workspace")
 
 
+@pytest.mark.parametrize(
+    ("update", "found"),
+    [
+        ({"rms_relative": 2.2e-4}, None),
+        ({"rms_relative": 3.3e-4}, Check.BASELINE_WRONG),
+        ({"rms_relative": None}, Check.BASELINE_WRONG),
+        ({"bound_ratio": 1.01}, Check.BASELINE_WRONG),
+        ({"bound_ratio": None}, Check.BASELINE_WRONG),
+        ({"rms_relative": 3.3e-4, "outputs": 64}, None),
+        (None, Check.FIELD_MISSING),
+    ],
+)
+def test_class_of_baselines(tmp_path: Path, update: dict[str, object] | None, found: Check | None) -> None:
+    run = Run.read(make_run(tmp_path, BASE))
+    record = run.records[0]
+    assert record.verification is not None
+    baselines = dict(record.verification.baselines)
+    stats = baselines.pop("cublas")
+    if update is not None:
+        baselines["cublas"] = stats.model_copy(update=update)
+    verification = record.verification.model_copy(update={"baselines": baselines})
+    run.records[0] = record.model_copy(update={"verification": verification})
+    assert [finding.check for finding in sanity(run, sample_table(run))] == ([found] if found else [])
+
+
 @pytest.mark.parametrize("key", ["torch", "cublasLt"])
 def test_versions_that_comparisons_need(tmp_path: Path, key: str) -> None:
     libraries = {name: version for name, version in H200.libraries.items() if name != key}
