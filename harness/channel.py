@@ -22,6 +22,8 @@ from harness.messages import Failure
 from harness.model import HgemmError, Model, one_sentence, printable
 
 MAX_MESSAGE_BYTES = 64 << 20
+ENDING_S = 5.0
+"""Seconds that a worker whose connection is closed has to end by itself."""
 CHATTER_LINES = 40
 CHATTER_LINE_BYTES = 400
 MAX_DETAIL = 1000
@@ -181,13 +183,13 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._socket.close()
-        self._drain.join(timeout=5)
+        self._drain.join(timeout=ENDING_S)
 
     def close(self) -> None:
         """Let the worker end by itself, then make sure."""
         self._socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=ENDING_S)
         self.kill()
 
     def chatter(self) -> str:
@@ -196,7 +198,7 @@ class WorkerProcess:
 
     def _died(self) -> WorkerDied:
         try:
-            returncode: int | None = self._process.wait(timeout=5)
+            returncode: int | None = self._process.wait(timeout=ENDING_S)
         except subprocess.TimeoutExpired:
             returncode = None
         self.kill()
