@@ -1,0 +1,50 @@
+"""The submissions of the tests on a CUDA device, without one: their plans are valid, and their kernels compile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cuda_cases as cases
+import cuda_kernels as kernels
+import pytest
+
+from harness.build import Artifact, BuildFailure
+from harness.evaluate import prepare
+from harness.plan import Plan
+from harness.problem import Problem
+from harness.profiles import load_profile
+from harness.record import Reason
+from harness.submission import Submission
+
+H200 = load_profile("h200")
+
+
+def check_builds(directory: Path, problems: tuple[Problem, ...], expected: Reason | None = None) -> None:
+    """Every shape has a valid plan, and every kernel compiles without warnings, or fails as expected."""
+    prepared = prepare(Submission.read(directory), problems, H200)
+    assert {problem: outcome for problem, outcome in prepared.outcomes.items() if not isinstance(outcome, Plan)} == {}
+    assert set(prepared.outcomes) == set(problems)
+    assert prepared.builds
+    for build in prepared.builds.values():
+        if expected is not None:
+            assert isinstance(build, BuildFailure)
+            assert build.reason is expected
+        else:
+            assert isinstance(build, Artifact), build
+            assert build.report.warnings == ()
+
+
+@pytest.mark.parametrize("case", [*cases.VOCABULARY, *cases.FAULTS], ids=lambda case: case.name)
+def test_cases_plan_and_build(tmp_path: Path, case: cases.Case) -> None:
+    expected = case.reason if case.reason is Reason.BUILD_ERROR else None
+    check_builds(cases.write(tmp_path, case), case.problems, expected)
+
+
+def test_cubin_is_accepted_as_built(tmp_path: Path) -> None:
+    check_builds(cases.write_cubin(tmp_path), tuple(Problem.parse(shape) for shape in cases.SHAPES))
+
+
+@pytest.mark.parametrize("source", [kernels.HANGS, kernels.ILLEGAL])
+def test_faulty_shape_builds_beside_the_others(tmp_path: Path, source: str) -> None:
+    problems = tuple(Problem.parse(shape) for shape in cases.SHAPES)
+    check_builds(cases.write_faulty(tmp_path, "faulty", source, problems, problems[1]), problems)
