@@ -25,7 +25,7 @@ pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parent.parent
 MMA, TILED = ROOT / "submissions" / "cuda-mma", ROOT / "submissions" / "cuda-tiled"
 FP16 = ("never", "16", "32", "64")
-FP16_MIN_K = 64
+CLASS_K = 64
 ATTEMPTS_APART = 10
 """A seed derives from the attempt; so far apart, attempts of two repeats never meet."""
 
@@ -78,7 +78,8 @@ def test_cuda_mma_is_never_rejected(check: Evaluator) -> None:
     say(f"cuda-mma: {len(records)} verifications in {time.monotonic() - started:.1f} s, {len(outcomes(records))} not verified")
     assert outcomes(records) == []
     assert len({record.seed for record in records}) == len(records) == repeats * len(everyday())
-    assert {record.verification.precision_class for record in records if record.verification} <= {"f32", None}
+    classes = {record.verification and record.verification.precision_class for record in records if record.problem.k >= CLASS_K}
+    assert classes == {"fp32_accumulate"}
 
 
 def test_cuda_tiled_is_verified(check: Evaluator) -> None:
@@ -99,7 +100,7 @@ def test_cuda_mma_enters_the_f16_track(check: Evaluator, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", FP16)
 def test_fp16_accumulators_are_rejected_for_their_class(check: Evaluator, name: str) -> None:
     directory = ROOT / "tests" / "submissions" / f"cuda-mma-fp16acc-{name}"
-    shapes = [problem for problem in problems("quick", "ragged") if problem.k >= FP16_MIN_K]
+    shapes = [problem for problem in problems("quick", "ragged") if problem.k >= CLASS_K]
     records = verify(check, directory, shapes)
     draws = [draw for record in records if record.verification for draw in record.verification.draws]
     errors = sorted(draw.rms_relative for draw in draws if draw.inputs == "normal" and draw.rms_relative is not None)
