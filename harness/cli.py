@@ -37,6 +37,10 @@ COMMANDS = {
     "doctor": Command("harness.commands.doctor:doctor", "Test this machine and its instrument, and say what is missing."),
     "cache": Command("harness.commands.cache:app", "Look at the build cache, or prune it."),
     "compare": Command("harness.commands.compare:compare", "Compare two runs shape by shape."),
+    "submit": Command("leaderboard.commands:submit", "Check a submission, measure it on the devices here, and publish it."),
+    "publish": Command("leaderboard.commands:publish", "Put a finished run on the board."),
+    "rank": Command("leaderboard.commands:rank", "Rank the submissions on the board."),
+    "board": Command("leaderboard.commands:board_app", "Open the board as an app; rebuild it; withdraw submissions."),
     "schema": Command("harness.commands.schema:schema", "Print the JSON Schema of a file format."),
 }
 

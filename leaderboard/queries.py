@@ -308,7 +308,7 @@ def _list_rows(board: Board, key: RankingKey) -> Sequence[_ListRow]:
         .options(defer(RunRow.header), defer(RunRow.segments))
     )
     with board.database.reading() as session:
-        rows = [row.tuple() for row in session.execute(query)]
+        rows = [(submission, run, score) for submission, run, score in session.execute(query)]
         session.expunge_all()
     if not rows:
         raise DataError(f"the board has no such list: {key.canonical_json()}")

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
+
+    from leaderboard.store import Board
 
 
 def missing_gpu() -> str | None:
@@ -15,7 +22,14 @@ def missing_gpu() -> str | None:
     return None if torch.cuda.is_available() else "no CUDA device"
 
 
-PROBES: dict[str, Callable[[], str | None]] = {"gpu": missing_gpu}
+def missing_postgres() -> str | None:
+    """Why no test can start a PostgreSQL server here, or None."""
+    from postgres_server import missing
+
+    return missing()
+
+
+PROBES: dict[str, Callable[[], str | None]] = {"gpu": missing_gpu, "postgres": missing_postgres}
 """Per marker, a probe that says why its machinery is missing; it runs once, and only if a selected test needs it."""
 
 REQUIRABLE = frozenset({"gpu", "postgres", "chromium"})
@@ -59,6 +73,34 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HGEMM_CACHE", str(tmp_path_factory.mktemp("hgemm-cache")))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server per session, started when a test first asks for it."""
+    from postgres_server import PostgresServer
+
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def board_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URL of an empty database, of each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'board.sqlite'}"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+@pytest.fixture
+def board(board_url: str) -> Iterator[Board]:
+    """An empty board, without the runs that are shipped."""
+    from leaderboard.database import Database
+    from leaderboard.store import Board
+
+    with Board(Database.open(board_url)) as board:
+        yield board
 
 
 _MISSING = pytest.StashKey[str]()

@@ -1,0 +1,224 @@
+"""Commands of the leaderboard: `hgemm rank`, `publish`, `board` and `submit`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from harness.model import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leaderboard.ranking import Entry, Ranking
+    from leaderboard.store import Board, Progress, Published
+
+T = TypeVar("T")
+
+Url = Annotated[
+    str | None,
+    typer.Option("--database", help="URL or file of the board; default $HGEMM_DATABASE, else in the cache folder."),
+]
+Reason = Annotated[str, typer.Option(help="Why, for everybody to read.")]
+Meant = Annotated[str, typer.Argument(help="Name, name@version, or the start of its hash.")]
+
+COLUMNS = ("submission", "authors", "geomean", "95 % interval", "total time", "wins", "verified", "runs")
+
+board_app = typer.Typer(invoke_without_command=True)
+
+
+def rank(
+    device: Annotated[str | None, typer.Option(help="Device profile, as in h200.")] = None,
+    track: Annotated[str | None, typer.Option(help="f32 or f16.")] = None,
+    kind: Annotated[str | None, typer.Option(help="device or native.")] = None,
+    mode: Annotated[str | None, typer.Option(help="offline or server.")] = None,
+    l2_state: Annotated[str | None, typer.Option("--l2", help="cold or warm.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="best, or one baseline.")] = None,
+    shapes: Annotated[str | None, typer.Option(help="Name of the set of shapes, or the start of its hash.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Version of the measurement protocol.")] = None,
+    cublas: Annotated[str | None, typer.Option(help="cuBLAS, major.minor.")] = None,
+    driver: Annotated[str | None, typer.Option(help="Driver, major.minor.")] = None,
+    origin: Annotated[str | None, typer.Option(help="operator or reported.")] = None,
+    database: Url = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Rank submissions. What no option names is the usual: offline, cold, best, and the list with the most runs.
+
+    A list holds what is comparable; anything else that differs makes another list.
+    """
+    from leaderboard.queries import choose_list, lists, ranking
+
+    asked = {
+        "device": device,
+        "track": track,
+        "kind": kind,
+        "mode": mode,
+        "l2_state": l2_state,
+        "baseline": baseline,
+        "shapes": shapes,
+        "protocol": protocol,
+        "cublas": cublas,
+        "driver": driver,
+        "origin": origin,
+    }
+    with _open(database) as board:
+        found = ranking(board, choose_list(board, **{name: value for name, value in asked.items() if value is not None}))
+        others = len(lists(board)) - 1
+    if json:
+        typer.echo(found.model_dump_json(indent=2))
+    else:
+        _print_ranking(found, others)
+
+
+def publish(
+    run: Annotated[Path, typer.Argument(help="Directory of a finished run.")],
+    origin: Annotated[str, typer.Option(help="operator, or reported: measured by somebody else.")] = "operator",
+    source: Annotated[str, typer.Option(help="Where a reported run comes from.")] = "",
+    database: Url = None,
+) -> None:
+    """Put a finished run on the board, once its files, figures and baselines have been checked."""
+    from leaderboard.models import Origin
+
+    if origin not in set(Origin):
+        raise DataError(f"the origin of a run is operator or reported, not {origin!r}.")
+    with _open(database) as board:
+        _print_published(board.publish(run, Origin(origin), source))
+
+
+def submit(
+    submission: Annotated[Path, typer.Argument(help="Directory of the submission.")],
+    shapes: Annotated[str | None, typer.Option(help="A set, a file, or MxNxK,…; default grid1000, on a CPU cpu.")] = None,
+    device: Annotated[str, typer.Option(help="auto: every model of device here that it targets; or cpu, cuda:0, …")] = "auto",
+    output: Annotated[Path, typer.Option(help="Where the run's directory is made.")] = Path("runs"),
+    database: Url = None,
+) -> None:
+    """Check a submission, measure it on the devices here, and publish what came out.
+
+    Exit codes: 0 published and verified, 1 rejected (by the check: not published), 3 the machine failed, 4 unsupported shapes.
+    """
+    from harness.commands.run import exit_code
+    from harness.run import Run
+    from leaderboard.submitting import measure, targets
+
+    code = 0
+    with _open(database) as board:
+        for choice in targets(submission, device):
+            path = measure(submission, choice, shapes, output)
+            _print_published(board.publish(path))
+            code = max(code, exit_code(list(Run.read(path).latest().values()), 0))
+    sys.exit(code)
+
+
+@board_app.callback()
+def board(
+    context: typer.Context,
+    database: Url = None,
+    port: Annotated[int, typer.Option(help="Port of the app.")] = 8501,
+) -> None:
+    """Open the board as an app in the browser; or one of the commands below."""
+    if context.invoked_subcommand is None:
+        from leaderboard.serving import serve
+
+        sys.exit(serve(database, port))
+
+
+@board_app.command()
+def rebuild(
+    directories: Annotated[list[Path] | None, typer.Argument(help="That hold runs; default those of the board.")] = None,
+    database: Url = None,
+) -> None:
+    """Make the board anew from run directories and the journals beside them."""
+    with _open(database) as board:
+        found = _with_progress(lambda progress: board.rebuild(directories or (), progress))
+    for refusal in found.refused:
+        typer.echo(f"left out: {refusal.because}", err=True)
+    for path in found.unpublished:
+        typer.echo(f"not published: {path} (hgemm publish {path})", err=True)
+    typer.echo(f"{len(found.published)} runs on the board")
+
+
+@board_app.command()
+def withdraw(submission: Meant, reason: Reason, database: Url = None) -> None:
+    """Take a submission off the lists; its author's previous best stands again."""
+    with _open(database) as board:
+        _print_verdict("withdrawn", board.withdraw(submission, reason))
+
+
+@board_app.command()
+def cheating(submission: Meant, reason: Reason, database: Url = None) -> None:
+    """Mark a submission's code as cheating, under whatever name it was or will be published."""
+    with _open(database) as board:
+        _print_verdict("marked as cheating", board.mark_cheating(submission, reason))
+
+
+@board_app.command()
+def reinstate(submission: Meant, reason: Reason, database: Url = None) -> None:
+    """Take the verdicts on a submission back."""
+    with _open(database) as board:
+        _print_verdict("reinstated", board.reinstate(submission, reason))
+
+
+def _open(database: str | None) -> Board:
+    """The board; a progress bar while shipped runs are new to it."""
+    from leaderboard.store import Board
+
+    return _with_progress(lambda progress: Board.open(database, progress))
+
+
+def _with_progress(work: Callable[[Progress], T]) -> T:
+    """Do something that tells its progress, shown on standard error where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("runs", visible=False)
+        return work(lambda done, total, what: bar.update(task, completed=done, total=total, description=what, visible=True))
+
+
+def _print_published(published: Published) -> None:
+    typer.echo(f"{published.run} {'published' if published.added else 'was published already'}", err=True)
+    typer.echo(published.permalink)
+
+
+def _print_verdict(what: str, trees: tuple[str, ...]) -> None:
+    for tree in trees:
+        typer.echo(f"{tree[:12]} {what}")
+
+
+def _print_ranking(found: Ranking, others: int) -> None:
+    from harness.commands.tables import plain_table, say, stdout
+
+    console, key = stdout(), found.key
+    libraries = f"cuBLAS {key.cublas}, driver {key.driver}" if key.cublas else f"kernel {key.driver}"
+    say(console, f"{found.device_name}, track {key.track}, kind {key.kind}, {key.mode}/{key.l2_state}, against {key.baseline}")
+    say(console, f"shapes {found.shape_set} ({key.shapes_sha256[:12]}), protocol {key.protocol}, {libraries}, {key.origin}")
+    if found.ranked:
+        table = plain_table("rank", *COLUMNS)
+        for entry in found.ranked:
+            table.add_row(str(entry.rank), *_cells(entry))
+        console.print(table)
+    else:
+        say(console, "Nothing ranks here.")
+    if found.apart:
+        table = plain_table("apart", *COLUMNS)
+        for entry in found.apart:
+            table.add_row(entry.standing.value, *_cells(entry))
+        console.print(table)
+        for entry in found.apart:
+            say(console, f"{entry.name} {entry.version} {entry.standing.value}: {entry.because}")
+    if others:
+        say(console, f"{others} other lists: `hgemm rank --help` names what tells them apart.")
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    badges = "".join(f" [{badge}]" for badge in entry.badges)
+    figures = ("", "", "", "")
+    if entry.geomean is not None and entry.total_time is not None and entry.win_rate is not None:
+        interval = f"{entry.geomean.low:.4f} to {entry.geomean.high:.4f}"
+        figures = (f"{entry.geomean.value:.4f}", interval, f"{entry.total_time:.3f}", f"{entry.win_rate:.0%}")
+    runs = "1 run only" if entry.single_run else str(len(entry.runs))
+    verified = f"{entry.verified}/{entry.shapes}"
+    return f"{entry.name} {entry.version}{badges}", ", ".join(entry.authors), *figures, verified, runs
