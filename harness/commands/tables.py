@@ -168,10 +168,12 @@ def _worth(report: RunReport) -> list[str]:
 
 
 def _contender_table(timing: Timing) -> Table:
-    table = plain_table("contender", "median", "fastest", "slowest", "launches", "speedup", "95 % interval", "B", "choice")
-    for column in table.columns[1:7]:
+    clocked = any(contender.sm_clock_median_mhz is not None for contender in timing.contenders.values())
+    numbers = ["median", "fastest", "slowest", "launches", *(["MHz"] if clocked else []), "speedup", "95 % interval"]
+    table = plain_table("contender", *numbers, "B", "choice")
+    for column in table.columns[1:-2]:
         column.justify = "right"
-    table.columns[8].overflow = "fold"
+    table.columns[-1].overflow = "fold"
     order = sorted(timing.contenders, key=lambda name: (name != SUBMISSION, timing.contenders[name].launch_ns))
     for name in order:
         contender = timing.contenders[name]
@@ -181,6 +183,7 @@ def _contender_table(timing: Timing) -> Table:
             name,
             *(f"{window / contender.launches_per_window / 1000:,.3f}" for window in windows),
             str(contender.launches_per_window),
+            *([str(contender.sm_clock_median_mhz or "-")] if clocked else []),
             *((_ratio(speedup), _ends(speedup)) if speedup is not None else ("", "")),
             contender.layout,
             contender.description,
@@ -192,10 +195,11 @@ def _verification_table(found: Verification) -> Table:
     table = plain_table("inputs", "draws", "outputs", "rms error", "worst block", "of the bound", "inexact")
     for column in table.columns[1:]:
         column.justify = "right"
-    for draw in found.draws:
+    baselines = {f"{stats.inputs}, {name}": stats for name, stats in found.baselines.items()}
+    for label, draw in {**{draw.inputs: draw for draw in found.draws}, **baselines}.items():
         sizes = [draw.rms_relative, draw.block_rms_relative]
         table.add_row(
-            draw.inputs,
+            label,
             str(draw.draws),
             f"{draw.outputs:,}",
             *("not finite" if size is None else f"{size:.2e}" for size in sizes),
