@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from fake_device import PROFILE, Contender, FakeDevice, Run, honest, plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from harness.problem import Problem, Track
 from harness.record import SUBMISSION, L2State, Measure, Reason
 from harness.verify.checks import judge
 from harness.verify.inputs import InputKind
-from tests.fake_device import PROFILE, Contender, FakeDevice, Run, honest, plan
 
 PROBLEM = Problem(m=24, n=40, k=20)
 COLD, WARM = Measure(), Measure(l2_state=L2State.WARM)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fake_device import plan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from harness.messages import BindSubmission, Done, Failure, Inspection, Open, Pr
 from harness.model import Model
 from harness.record import REASONS, Reason, Status
 from harness.run import DeviceInfo
-from tests.fake_device import plan
 
 REQUEST = TimeWindow()
 PROGRAM = """#!{python} -S

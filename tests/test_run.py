@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from factories import make_record
 
 from harness.model import DataError, InfraError
 from harness.problem import Problem
@@ -23,7 +24,6 @@ from harness.protocol import protocol_for
 from harness.record import SUBMISSION, Measure, Record, Status
 from harness.run import DeviceInfo, End, Header, Run, RunName, SampleLine, Segment
 from harness.submission import Submission
-from tests.factories import make_record
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = tuple(Problem(m=8, n=8, k=k) for k in (8, 16, 24))
