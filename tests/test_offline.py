@@ -28,6 +28,8 @@ from harness.timing.offline import (
 from harness.timing.statistics import LOOKS, log_half_width
 
 WINDOW_NS = 200_000
+UNCOUNTED = 1
+"""Rounds at most that come before those that count."""
 
 
 class Simulation:
@@ -110,14 +112,16 @@ def test_one_slow_heat_does_not_lose_the_race() -> None:
 
 
 def test_the_order_of_a_selection_is_random_and_follows_from_the_seed() -> None:
-    groups = candidates(cublas=[1_000.0] * 4, cublaslt=[1_000.0] * 4)
+    groups = candidates(cublas=[1_000.0] * FINALISTS, cublaslt=[1_000.0] * FINALISTS)
     logs = []
     for seed in (1, 1, 2):
         simulation = Simulation(groups)
         simulation.select(seed)
         logs.append(simulation.log)
     assert logs[0] == logs[1] != logs[2]
-    rounds = [tuple(key for key, _ in logs[0][start : start + 8]) for start in range(8, 48, 8)]
+    count = len(groups)
+    rounds = [tuple(key for key, _ in logs[0][start : start + count]) for start in range(count, len(logs[0]), count)]
+    assert len(rounds) == SELECTION_ROUNDS
     assert all(sorted(each) == sorted(groups) for each in rounds)
     assert len(set(rounds)) == len(rounds)
 
@@ -158,7 +162,8 @@ def test_rounds_end_at_looks_only_and_say_why(noise: float) -> None:
     got = score_rounds(LAUNCHES, rounds, 0.02, seed=1)
     count = len(got.windows[SUBMISSION])
     assert count in LOOKS
-    assert rounds.numbers == list(range(count))
+    assert rounds.numbers == list(range(len(rounds.numbers)))
+    assert len(rounds.numbers) - count <= UNCOUNTED
     for look in (look for look in LOOKS if look <= count):
         ratios = speedups({name: windows[:look] for name, windows in got.windows.items()}, LAUNCHES)
         precise = all(log_half_width(ratio) <= 0.02 for ratio in ratios.values())
@@ -189,7 +194,7 @@ def test_a_round_whose_clocks_differ_is_thrown_away_and_repeated() -> None:
     rounds = Rounds(clocks=lambda number, name: 1900 if number == 3 and name == "cublas" else 1800)
     got = score_rounds(LAUNCHES, rounds, 0.01, seed=1)
     assert got.repeated == 1
-    assert rounds.numbers == list(range(LOOKS[0] + 1))
+    assert LOOKS[0] + 1 <= len(rounds.numbers) <= LOOKS[0] + 1 + UNCOUNTED
     assert all(window.sm_clock_mhz == 1800 for windows in got.windows.values() for window in windows)
 
 
@@ -198,7 +203,7 @@ def test_repeats_are_bounded(differs: Callable[[int], bool]) -> None:
     rounds = Rounds(clocks=lambda number, name: 1000 if differs(number) and name == SUBMISSION else 2000)
     got = score_rounds(LAUNCHES, rounds, 0.01, seed=1)
     assert 1 <= got.repeated <= MAX_REPEATED_ROUNDS
-    assert len(rounds.orders) == LOOKS[0] + got.repeated
+    assert 0 <= len(rounds.orders) - LOOKS[0] - got.repeated <= UNCOUNTED
     assert {len(windows) for windows in got.windows.values()} == {LOOKS[0]}
 
 
