@@ -22,8 +22,8 @@ run: $(STAMP) ## Measure a sample submission: on the GPU where there is one, els
 test: $(STAMP) ## Run the tests.
 	$(BIN)/python -m pytest
 
-bench: $(STAMP) ## Measure the harness itself in seconds, such as `import harness`.
-	$(BIN)/python -m pytest tests/bench_host.py
+bench: $(STAMP) ## Measure the harness and the board themselves in seconds, such as `import harness`.
+	$(BIN)/python -m pytest tests/bench_*.py
 
 lint: $(STAMP) ## Check style and types.
 	$(BIN)/ruff check

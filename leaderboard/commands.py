@@ -137,7 +137,9 @@ def rebuild(
         typer.echo(f"left out: {refusal.because}", err=True)
     for path in found.unpublished:
         typer.echo(f"not published: {path} (hgemm publish {path})", err=True)
-    typer.echo(f"{len(found.published)} runs on the board")
+    from harness.commands.tables import plural
+
+    typer.echo(f"{plural(len(found.published), 'run')} on the board")
 
 
 @board_app.command()
@@ -189,7 +191,7 @@ def _print_verdict(what: str, trees: tuple[str, ...]) -> None:
 
 
 def _print_ranking(found: Ranking, others: int) -> None:
-    from harness.commands.tables import plain_table, say, stdout
+    from harness.commands.tables import plain_table, plural, say, stdout
 
     console, key = stdout(), found.key
     libraries = f"cuBLAS {key.cublas}, driver {key.driver}" if key.cublas else f"kernel {key.driver}"
@@ -210,7 +212,7 @@ def _print_ranking(found: Ranking, others: int) -> None:
         for entry in found.apart:
             say(console, f"{entry.name} {entry.version} {entry.standing.value}: {entry.because}")
     if others:
-        say(console, f"{others} other lists: `hgemm rank --help` names what tells them apart.")
+        say(console, f"The board has {plural(others, 'other list')}: `hgemm rank --help` names what tells them apart.")
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:

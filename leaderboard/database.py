@@ -20,7 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.orm import Session
 
 from harness.cache import Cache
-from harness.model import DataError, InfraError, MissingDependencyError
+from harness.model import DataError, HgemmError, InfraError, MissingDependencyError
 from leaderboard.models import BoardState
 
 FILE = "board.sqlite"
@@ -52,8 +52,12 @@ class Database:
             MissingDependencyError: PostgreSQL without its driver.
         """
         database = cls(parse_url(url or os.environ.get("HGEMM_DATABASE") or default_url()))
-        with database.errors(), database._turn():
-            database._migrate()
+        try:
+            with database.errors(), database._turn():
+                database._migrate()
+        except HgemmError:
+            database.close()
+            raise
         return database
 
     @property
@@ -77,8 +81,8 @@ class Database:
         """
         engine = self.engine.execution_options(writer=True)
         with self.errors(), Session(engine) as session, session.begin():
-            if not self.is_sqlite:
-                session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITER_LOCK})
+            # Begins the transaction, which otherwise waits for the first statement.
+            _take_turn(session.connection())
             yield session
             state = session.get_one(BoardState, 1)
             state.revision += 1
@@ -113,8 +117,7 @@ class Database:
             if revision_of(connection) == HEAD:
                 return
         with self.engine.execution_options(writer=True).begin() as connection:
-            if not self.is_sqlite:
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITER_LOCK})
+            _take_turn(connection)
             upgrade(connection, self)
 
     @contextlib.contextmanager
@@ -159,9 +162,11 @@ def parse_url(text: str) -> URL:
         url = make_url(text)
     except ArgumentError as error:
         raise DataError(f"{text!r} is no database URL; write postgresql://user@host/name, or the path of a file.") from error
+    if url.drivername in {"postgresql", "postgres"}:
+        return url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() not in {"sqlite", "postgresql"}:
         raise DataError(f"the board lives in SQLite or PostgreSQL, not in {url.get_backend_name()}.")
-    return url.set(drivername="postgresql+psycopg") if url.drivername in {"postgresql", "postgres"} else url
+    return url
 
 
 def upgrade(connection: Connection, database: object) -> None:
@@ -210,6 +215,12 @@ def _engine(url: URL) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _take_turn(connection: Connection) -> None:
+    """Wait until no other process writes. On SQLite the transaction began so."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITER_LOCK})
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:

@@ -291,7 +291,7 @@ def _standing(runs: Sequence[ScoredRun], geomean: Interval | None) -> _Stand:
         return _Stand(Standing.NOT_RANKABLE, complete[0].because)
     half_width = log_half_width(geomean)
     if not half_width <= IMPRECISE_HALF_WIDTH:
-        return _Stand(Standing.IMPRECISE, f"its interval is ±{half_width * 100:.1f} %, wider than ±1 %")
+        return _Stand(Standing.IMPRECISE, f"its interval is ±{half_width * 100:.2f} %, wider than ±1 %")
     return _Stand(Standing.RANKED, "")
 
 

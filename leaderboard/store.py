@@ -15,35 +15,23 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import quote
 
-from sqlalchemy import delete, insert, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import delete, select, update
 
 from harness.model import DataError, HgemmError
 from harness.run import END, HEADER, utc_now
 from leaderboard.database import Database
-from leaderboard.examine import (
-    Examined,
-    end_hash,
-    examine,
-    file_rows,
-    record_rows,
-    run_row,
-    score_rows,
-    submission_row,
-    timing_rows,
-)
+from leaderboard.examine import Examined, end_hash, examine
 from leaderboard.journal import JOURNAL, Event, EventKind, append_event, publication, read_events
-from leaderboard.models import (
-    BoardState,
-    FileRow,
-    Origin,
-    RecordRow,
-    RunRow,
-    ScoreRow,
-    SubmissionRow,
-    TimingRow,
-    VerdictKind,
-    VerdictRow,
+from leaderboard.models import BoardState, Origin, RunRow, SubmissionRow, VerdictRow
+from leaderboard.rows import (
+    add_run,
+    apply_event,
+    apply_events,
+    find_submission,
+    prune_submissions,
+    refresh_verdicts,
+    remove_run,
+    replace_run,
 )
 
 DEFAULT_URL = "http://localhost:8501"
@@ -142,7 +130,7 @@ class Board:
         if known is not None and self._holds(examined):
             return Published(name, permalink(name), added=False)
         with self.database.writing() as session:
-            added = _add(session, examined, event)
+            added = add_run(session, examined, event)
             session.flush()
             if known is None:
                 append_event(path.parent, event)
@@ -184,10 +172,10 @@ class Board:
         rebuilt = self._replay(events, progress or _silent)
         with self.database.writing() as session:
             for run in session.scalars(select(RunRow).where(RunRow.name.not_in(rebuilt.published))).all():
-                _remove(session, run)
-            _prune_submissions(session)
+                remove_run(session, run)
+            prune_submissions(session)
             session.execute(delete(VerdictRow))
-            _apply_all(session, events)
+            apply_events(session, events)
         return rebuilt._replace(unpublished=_unpublished(chosen, events))
 
     def _replay(self, events: Sequence[tuple[Path, Event]], progress: Progress) -> Rebuilt:
@@ -201,7 +189,7 @@ class Board:
                     raise DataError(f"{path} was changed after it was published: its {END} is another one.")
                 examined = examine(path)
                 with self.database.writing() as session:
-                    _replace(session, examined, event)
+                    replace_run(session, examined, event)
             except HgemmError as error:
                 if not isinstance(error, DataError):
                     raise
@@ -224,8 +212,8 @@ class Board:
                 code_sha256=row.code_sha256,
                 reason=reason.strip(),
             )
-            _apply(session, event)
-            _refresh_verdicts(session)
+            apply_event(session, event)
+            refresh_verdicts(session)
             concerned = select(SubmissionRow).where(
                 SubmissionRow.tree_sha256 == row.tree_sha256
                 if kind is EventKind.WITHDRAWN
@@ -258,7 +246,7 @@ class Board:
         events = _journals(shipped())
         self._replay(events, progress)
         with self.database.writing() as session:
-            _apply_all(session, events)
+            apply_events(session, events)
             session.execute(update(BoardState).values(shipped_sha256=digest))
 
 
@@ -271,108 +259,6 @@ def shipped() -> list[Path]:
 def permalink(run: str) -> str:
     """Address of a run's page in the app."""
     return f"{os.environ.get('HGEMM_BOARD_URL', DEFAULT_URL).rstrip('/')}/submission?run={quote(run)}"
-
-
-def find_submission(session: Session, text: str) -> SubmissionRow:
-    """The submission that a person means by a name, name@version, or the start of a hash of its tree.
-
-    Raises:
-        DataError: there is none, or more than one.
-    """
-    name, _, version = text.partition("@")
-    condition = (SubmissionRow.name == name) & (SubmissionRow.version == version if version else True)
-    if len(text) >= 6 and set(text) <= set("0123456789abcdef"):
-        condition = condition | SubmissionRow.tree_sha256.startswith(text)
-    found = session.scalars(select(SubmissionRow).where(condition).order_by(SubmissionRow.id)).all()
-    if not found:
-        raise DataError(f"no submission on the board is called {text!r}; `hgemm rank` lists them.")
-    if len(found) > 1:
-        names = ", ".join(f"{row.name}@{row.version} {row.tree_sha256[:12]}" for row in found)
-        raise DataError(f"{text!r} may be any of {names}; give the hash.")
-    return found[0]
-
-
-def _add(session: Session, examined: Examined, event: Event) -> bool:
-    """Insert a run unless it is there; then only its place is noted."""
-    known = session.scalars(select(RunRow).where(RunRow.end_sha256 == examined.end_sha256)).one_or_none()
-    if known is not None:
-        known.path = str(examined.path)
-        return False
-    namesake = session.scalars(select(RunRow.path).where(RunRow.name == examined.header.name)).one_or_none()
-    if namesake is not None:
-        raise DataError(f"another run called {examined.header.name} is published, from {namesake}; measure again.")
-    row = {**run_row(examined), "published_utc": event.at_utc, "origin": event.origin.value, "source": event.source}
-    run = RunRow(**row, submission_id=_submission_id(session, examined))
-    session.add(run)
-    session.flush()
-    for table, rows in (
-        (ScoreRow, score_rows(examined)),
-        (RecordRow, record_rows(examined)),
-        (TimingRow, timing_rows(examined)),
-    ):
-        if rows:
-            session.execute(insert(table), [{"run_id": run.id, **each} for each in rows])
-    _refresh_verdicts(session)
-    return True
-
-
-def _replace(session: Session, examined: Examined, event: Event) -> None:
-    """Insert a run, removing what is there of it: rows follow from the run and from this version of the code."""
-    known = session.scalars(select(RunRow).where(RunRow.end_sha256 == examined.end_sha256)).one_or_none()
-    if known is not None:
-        _remove(session, known)
-        _prune_submissions(session)
-    _add(session, examined, event)
-
-
-def _remove(session: Session, run: RunRow) -> None:
-    session.execute(delete(RunRow).where(RunRow.id == run.id))
-    session.expunge(run)
-
-
-def _prune_submissions(session: Session) -> None:
-    """Remove submissions without runs."""
-    session.execute(delete(SubmissionRow).where(SubmissionRow.id.not_in(select(RunRow.submission_id))))
-
-
-def _submission_id(session: Session, examined: Examined) -> int:
-    row = submission_row(examined)
-    known = session.scalars(select(SubmissionRow.id).where(SubmissionRow.tree_sha256 == row["tree_sha256"])).one_or_none()
-    if known is not None:
-        return known
-    submission = SubmissionRow(**row)
-    session.add(submission)
-    session.flush()
-    session.execute(insert(FileRow), [{"submission_id": submission.id, **each} for each in file_rows(examined)])
-    return submission.id
-
-
-def _apply(session: Session, event: Event) -> None:
-    """Write a verdict, or take both kinds back."""
-    if event.kind is EventKind.PUBLISHED:
-        return
-    if event.kind is EventKind.REINSTATED:
-        session.execute(delete(VerdictRow).where(VerdictRow.sha256.in_([event.tree_sha256, event.code_sha256])))
-        return
-    sha256 = event.tree_sha256 if event.kind is EventKind.WITHDRAWN else event.code_sha256
-    session.merge(VerdictRow(sha256=sha256, kind=event.kind.value, reason=event.reason, at_utc=event.at_utc))
-    session.flush()
-
-
-def _apply_all(session: Session, events: Iterable[tuple[Path, Event]]) -> None:
-    for _, event in sorted(events, key=lambda item: item[1].at_utc):
-        _apply(session, event)
-    _refresh_verdicts(session)
-
-
-def _refresh_verdicts(session: Session) -> None:
-    """Write every verdict to the submissions that it concerns; cheating outweighs a withdrawal."""
-    nothing = {"verdict": None, "verdict_reason": None, "verdict_utc": None}
-    session.execute(update(SubmissionRow).values(nothing))
-    for kind, column in ((VerdictKind.WITHDRAWN, SubmissionRow.tree_sha256), (VerdictKind.CHEATING, SubmissionRow.code_sha256)):
-        for verdict in session.scalars(select(VerdictRow).where(VerdictRow.kind == kind.value)).all():
-            values = {"verdict": kind.value, "verdict_reason": verdict.reason, "verdict_utc": verdict.at_utc}
-            session.execute(update(SubmissionRow).where(column == verdict.sha256).values(values))
 
 
 def _journals(directories: Sequence[Path]) -> list[tuple[Path, Event]]:

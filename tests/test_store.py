@@ -88,7 +88,7 @@ def test_a_moved_run_is_published_where_it_is_now(board: Board, tmp_path: Path) 
     assert len(read_events(tmp_path / "there")) == 1
 
 
-def refuse(board: Board, path: Path, said: str) -> None:
+def expect_refusal(board: Board, path: Path, said: str) -> None:
     before, journal_path = dump(board), path.parent / JOURNAL
     with pytest.raises(DataError, match=said) as caught:
         board.publish(path)
@@ -100,20 +100,20 @@ def refuse(board: Board, path: Path, said: str) -> None:
 def test_incomplete_changed_and_insane_runs_are_refused(board: Board, tmp_path: Path) -> None:
     run = begin_run(tmp_path / "a", SMALL)
     run.close()
-    refuse(board, run.path, "hgemm run --resume")
+    expect_refusal(board, run.path, "hgemm run --resume")
     path = make_run(tmp_path / "b", SMALL)
     (path / "records.jsonl").write_text((path / "records.jsonl").read_text().replace('"seconds":0.1', '"seconds":0.2'))
-    refuse(board, path, "records.jsonl was changed after the run ended")
+    expect_refusal(board, path, "records.jsonl was changed after the run ended")
     crippled = {**SMALL.speedups, "cublaslt_autotuned": 1.3}
-    refuse(board, make_run(tmp_path / "c", SMALL.but(speedups=crippled)), "autotuned_slower")
+    expect_refusal(board, make_run(tmp_path / "c", SMALL.but(speedups=crippled)), "autotuned_slower")
     screen = protocol_for(load_profile("h200"), Purpose.SCREEN)
-    refuse(board, make_run(tmp_path / "d", SMALL.but(protocol=screen)), "only a full run publishes")
-    refuse(board, tmp_path, "no end.json")
+    expect_refusal(board, make_run(tmp_path / "d", SMALL.but(protocol=screen)), "only a full run publishes")
+    expect_refusal(board, tmp_path, "no end.json")
 
 
 def test_a_second_run_of_the_same_name_is_refused(board: Board, tmp_path: Path) -> None:
     board.publish(make_run(tmp_path / "a", SMALL))
-    refuse(board, make_run(tmp_path / "b", SMALL.but(seed=2)), "another run called")
+    expect_refusal(board, make_run(tmp_path / "b", SMALL.but(seed=2)), "another run called")
 
 
 def test_a_full_disk_publishes_nothing_and_is_one_sentence(

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
 
     from harness.compare import Comparison, MeasureComparison, ShapeComparison
-    from harness.record import Interval
 
 SHOWN = 10
 """Shapes listed per measure, the largest significant changes first."""
@@ -38,62 +37,53 @@ def compare(
 
 
 def _print(found: Comparison) -> None:
-    from rich.console import Console
+    from harness.commands.tables import plain_table, plural, say, stdout
 
-    console = Console(soft_wrap=True, markup=False)
+    console = stdout()
     for letter, side in (("A", found.a), ("B", found.b)):
-        console.print(f"{letter}  {side.submission} {side.version}  {side.run}")
+        say(console, f"{letter}  {side.submission} {side.version}  {side.run}")
     if found.differences:
-        console.print(_difference_table(found))
+        table = plain_table("differs", "A", "B", "which")
+        for each in found.differences:
+            table.add_row(each.field, each.a or "-", each.b or "-", each.importance.value)
+        console.print(table)
     else:
-        console.print("nothing around the two differs")
+        say(console, "nothing around the two differs")
     if found.forced:
-        console.print("Compared by force: times of different protocols or devices do not mean the same.")
+        say(console, "Compared by force: times of different protocols or devices do not mean the same.")
     for only, name in ((found.only_a, "A"), (found.only_b, "B")):
         if only:
-            console.print(f"{len(only)} shapes are verified in {name} alone, first {only[0]}")
+            say(console, f"{plural(len(only), 'shape')} verified in {name} alone, first {only[0]}")
     for measure in found.measures:
-        same = len(measure.shapes) - measure.faster - measure.slower
-        console.print(
-            f"\n{measure.measure}: time A / time B {_text(measure.geomean)} over {len(measure.shapes)} shapes; B is faster at "
-            f"{measure.faster}, slower at {measure.slower}, not told apart at {same} "
-            f"(of those told apart at most {found.false_discovery_rate:.0%} are chance)",
-        )
-        if changed := _changed(measure):
-            console.print(_shape_table(changed))
+        _print_measure(console, measure, found.false_discovery_rate)
 
 
-def _changed(measure: MeasureComparison) -> list[ShapeComparison]:
+def _print_measure(console: Console, measure: MeasureComparison, rate: float) -> None:
+    from harness.commands.tables import plain_table, plural, say
+
+    over, geomean = plural(len(measure.shapes), "shape"), measure.geomean
+    same = len(measure.shapes) - measure.faster - measure.slower
+    say(console, "")
+    say(console, f"{measure.measure}: time A / time B {geomean.value:.4f} ({geomean.low:.4f}-{geomean.high:.4f}) over {over}")
+    say(console, f"B is faster at {measure.faster}, slower at {measure.slower}, not told apart at {same};")
+    say(console, f"of those told apart at most {rate:.0%} are chance.")
     significant = [shape for shape in measure.shapes if shape.significant]
-    return sorted(significant, key=lambda s: -max(s.relative_ratio.value, 1 / s.relative_ratio.value))[:SHOWN]
-
-
-def _difference_table(found: Comparison) -> Table:
-    from rich.table import Table
-
-    table = Table("differs", "A", "B", "which", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for each in found.differences:
-        table.add_row(each.field, each.a or "-", each.b or "-", each.importance.value)
-    return table
-
-
-def _shape_table(shapes: list[ShapeComparison]) -> Table:
-    from rich.table import Table
-
-    columns = ("shape", "A / B", "95 % interval", "raw times", "adjusted p", "relative to")
-    table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for shape in shapes:
+    if not significant:
+        return
+    table = plain_table("shape", "A / B", "95 % interval", "raw times", "adjusted p", "relative to")
+    for shape in sorted(significant, key=_size, reverse=True)[:SHOWN]:
         ratio = shape.relative_ratio
         table.add_row(
             shape.shape,
             f"{ratio.value:.3f}",
-            f"{ratio.low:.3f} to {ratio.high:.3f}",
+            f"{ratio.low:.3f}-{ratio.high:.3f}",
             f"{shape.time_ratio:.3f}",
             f"{shape.adjusted_p_value:.1e}",
             ", ".join(shape.shared_baselines) or "nothing",
         )
-    return table
+    console.print(table)
 
 
-def _text(interval: Interval) -> str:
-    return f"{interval.value:.4f} ({interval.low:.4f} to {interval.high:.4f})"
+def _size(shape: ShapeComparison) -> float:
+    """How far the ratio is from 1, either way."""
+    return max(shape.relative_ratio.value, 1 / shape.relative_ratio.value)
