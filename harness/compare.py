@@ -310,6 +310,8 @@ def _text(value: object) -> str:
 def _importance(field: str) -> Importance:
     if field in {"protocol.measures", "protocol.deadline_s", "shapes"} or field.endswith("temperature_c"):
         return Importance.NOTED
+    if field == "protocol.target_half_width":
+        return Importance.MATTERS
     if field.startswith("protocol.") or field in {"track", "device.profile", "device.name", "device.timer"}:
         return Importance.FORBIDS
     return Importance.MATTERS

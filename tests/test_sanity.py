@@ -112,11 +112,12 @@ def test_only_the_full_protocol_of_the_version_passes(tmp_path: Path) -> None:
     screen = protocol_for(profile, Purpose.SCREEN)
     assert checks(tmp_path / "a", BASE.but(protocol=screen)) == {Check.PROTOCOL}
     full = protocol_for(profile)
-    for number, update in enumerate(({"window_ns": 1}, {"target_half_width": 0.5})):
+    for number, update in enumerate(({"window_ns": 1}, {"anchor": "cublas"})):
         assert checks(tmp_path / f"b{number}", BASE.but(protocol=full.model_copy(update=update))) == {Check.PROTOCOL}
     fewer = full.model_copy(update={"baselines": full.baselines[1:]})
     assert checks(tmp_path / "c", BASE.but(protocol=fewer)) == {Check.BASELINE_MISSING}
-    assert checks(tmp_path / "d", BASE.but(protocol=full.model_copy(update={"deadline_s": 5.0}))) == set()
+    wider = full.model_copy(update={"deadline_s": 5.0, "target_half_width": 0.05})
+    assert checks(tmp_path / "d", BASE.but(protocol=wider)) == set(), "which widens its own intervals alone"
     assert checks(tmp_path / "e", BASE.but(protocol=protocol_for(profile, sustained=True))) == set()
 
 
