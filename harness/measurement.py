@@ -163,7 +163,7 @@ class Measurement:
         long = self._driver.profile.roof_ns(self._job.problem) >= LONG_OPERATION_NS
 
         def time_round(order: tuple[str, ...], number: int) -> Mapping[str, WindowTime]:
-            full = number == 0
+            full = number == 1
             request = Round(measure=measure, order=order, seed=self._seed(f"{measure}/round/{number}"), full=full)
             result = self._driver.round(request)
             assert result.inspection is not None

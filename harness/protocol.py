@@ -76,7 +76,7 @@ def protocol_for(profile: DeviceProfile, purpose: Purpose = Purpose.FULL, sustai
         baselines=names,
         anchor=(CPU_BASELINES if profile.is_cpu else CUDA_BASELINES)[-1],
         window_ns=2_000_000 if profile.is_cpu else 1_000_000,
-        target_half_width=0.05 if profile.is_cpu else 0.02,
+        target_half_width=0.05 if profile.is_cpu else 0.01,
         sustained=sustained,
         deadline_s=60.0,
     )

@@ -29,7 +29,7 @@ def test_tallies_agree_with_the_cpu(kind: InputKind) -> None:
         assert figures(there) == pytest.approx(figures(here), rel=1e-4, abs=1e-9)
         assert there.worst == here.worst
         projected = project(a.cuda(), b.cuda(), c.cuda(), 1)
-        assert projected.squared_value == pytest.approx(project(a, b, c, 1).squared_value, rel=1e-9)
+        assert projected.squared_value == pytest.approx(project(a, b, c, 1).squared_value, rel=1e-6)
 
 
 @pytest.mark.parametrize("shape", ["1x1x1", "1x7x13", "33x65x129", "64x64x64", "1000x7x333", "256x256x16384", "4096x64x4096"])

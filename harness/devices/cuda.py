@@ -157,7 +157,7 @@ class CudaDevice:
             chosen = [buffers[slot] for slot in slots]
             captured = self.windows.capture(operation.enqueue, chosen, unscored)
             self._captured[key, slots, unscored] = captured
-        return self.windows.time(captured, l2_state)
+        return self.windows.time(captured)
 
     def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
         """Keyed hash of the bits of some fp16 tensors."""

@@ -10,7 +10,7 @@ from harness.devices import UNSCORED_OPERATIONS, ArenaLayout, BufferSet
 from harness.model import Model, Name, Positive
 from harness.plan import Layout
 from harness.problem import Problem
-from harness.record import Interval, L2State
+from harness.record import Interval
 from harness.timing.statistics import speedup
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _delay_readings(device: CudaDevice, problem: Problem) -> list[Reading]:
     launches = 8
     buffers, enqueue = _operation(device, problem, launches + UNSCORED_OPERATIONS)
     plain = device.windows.capture(enqueue, buffers, UNSCORED_OPERATIONS)
-    product_ns = _median([device.windows.time(plain, L2State.COLD).window_ns for _ in range(9)]) / launches
+    product_ns = _median([device.windows.time(plain).window_ns for _ in range(9)]) / launches
     readings = []
     for share in DELAYS:
         spin_ns, delay_ns = _calibrate(device, share * product_ns)
@@ -110,7 +110,7 @@ class _MatrixRate(NamedTuple):
 def _matrix_rate(device: CudaDevice, problem: Problem) -> _MatrixRate:
     buffers, enqueue = _operation(device, problem, 10)
     window = device.windows.capture(enqueue, buffers, UNSCORED_OPERATIONS)
-    times = [device.windows.time(window, L2State.COLD) for _ in range(9)]
+    times = [device.windows.time(window) for _ in range(9)]
     launches = len(buffers) - UNSCORED_OPERATIONS
     best = sorted(times, key=lambda time: time.window_ns)[len(times) // 2]
     return _MatrixRate(problem.flops * launches / best.window_ns * 1e9, best.sm_clock_mhz)
@@ -130,7 +130,7 @@ def _calibrate(device: CudaDevice, wanted_ns: float) -> tuple[int, float]:
 
 def _per_launch(device: CudaDevice, enqueue: Callable[[BufferSet], object], buffers: Sequence[BufferSet]) -> float:
     window = device.windows.capture(enqueue, buffers, UNSCORED_OPERATIONS)
-    times = [device.windows.time(window, L2State.COLD).window_ns for _ in range(9)]
+    times = [device.windows.time(window).window_ns for _ in range(9)]
     device.windows.release(window)
     return _median(times) / (len(buffers) - UNSCORED_OPERATIONS)
 
@@ -141,7 +141,7 @@ def _interleaved(device: CudaDevice, first: tuple[Window, int], second: tuple[Wi
     times: dict[int, list[int]] = {0: [], 1: []}
     for _ in range(ROUNDS):
         for which in rng.sample((0, 1), 2):
-            times[which].append(device.windows.time((first, second)[which][0], L2State.COLD).window_ns)
+            times[which].append(device.windows.time((first, second)[which][0]).window_ns)
     return speedup(times[0], first[1], times[1], second[1])
 
 

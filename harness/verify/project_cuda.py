@@ -20,10 +20,11 @@ __device__ __forceinline__ float from_half(unsigned short bits) {
     return value;
 }
 // Rows of a [sets, rows, columns] fp16 tensor of any strides times 16 fp32 vectors [columns, 16] of each set (or of all).
-// out [sets, rows, 18] float64 += products, sum of squares, sum of squared ulps. A block: 64 rows, up to 1024 columns.
+// out [sets, rows, 20] float64 += products, sum of squares, sum of squared ulps, counts of elements that are the poison and
+// of others that are not finite. A block: 64 rows, up to 1024 columns.
 extern "C" __global__ void __launch_bounds__(128) project_rows(
     const unsigned short* m, i64 set_stride, i64 row_stride, i64 column_stride, int rows, int columns,
-    const float* x, i64 x_set_stride, double* out) {
+    const float* x, i64 x_set_stride, int poison, double* out) {
     __shared__ float tile[64][65];
     __shared__ float vectors[64][16];
     const int t = threadIdx.x, row0 = blockIdx.x * 64, set = blockIdx.y;
@@ -32,12 +33,16 @@ extern "C" __global__ void __launch_bounds__(128) project_rows(
     x += set * x_set_stride;
     float sum[4][2] = {};
     float squares = 0, ulps = 0;
+    int unwritten = 0, not_finite = 0;
     const int r = t / 8 * 4, v = t % 8 * 2;
     for (int c0 = first; c0 < last; c0 += 64) {
         for (int i = t; i < 4096; i += 128) {
             const int row = column_stride == 1 ? i / 64 : i % 64, column = column_stride == 1 ? i % 64 : i / 64;
             const bool inside = row0 + row < rows && c0 + column < last;
-            tile[row][column] = inside ? from_half(m[(row0 + row) * row_stride + (c0 + column) * column_stride]) : 0.0f;
+            const unsigned short bits = inside ? m[(row0 + row) * row_stride + (c0 + column) * column_stride] : 0;
+            tile[row][column] = from_half(bits);
+            unwritten += bits == poison;
+            not_finite += (bits & 0x7C00) == 0x7C00 && bits != poison;
         }
         for (int i = t; i < 1024; i += 128)
             vectors[i / 16][i % 16] = c0 + i / 16 < last ? x[(i64)(c0 + i / 16) * 16 + i % 16] : 0.0f;
@@ -63,40 +68,46 @@ extern "C" __global__ void __launch_bounds__(128) project_rows(
     }
     for (int i = 0; i < 4; i++)
         if (row0 + r + i < rows) {
-            double* o = out + ((i64)set * rows + row0 + r + i) * 18;
+            double* o = out + ((i64)set * rows + row0 + r + i) * 20;
             atomicAdd(o + v, (double)sum[i][0]);
             atomicAdd(o + v + 1, (double)sum[i][1]);
         }
     if (row0 + t / 2 < rows) {
-        double* o = out + ((i64)set * rows + row0 + t / 2) * 18;
+        double* o = out + ((i64)set * rows + row0 + t / 2) * 20;
         atomicAdd(o + 16, (double)squares);
         atomicAdd(o + 17, (double)ulps * 9.5367431640625e-07);
     }
+    // A count belongs to no row in particular: the block's first row takes it.
+    double* o = out + ((i64)set * rows + row0) * 20;
+    if (unwritten) atomicAdd(o + 18, (double)unwritten);
+    if (not_finite) atomicAdd(o + 19, (double)not_finite);
 }
 """
 
 
-def project_rows(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """Products of every row with 16 vectors, its sum of squares, and its sum of squared ulps.
+def project_rows(matrix: Tensor, vectors: Tensor, poison_bits: int | None) -> Tensor:
+    """Products of every row with 16 vectors, its sum of squares, its sum of squared ulps, and counts of defects.
 
     Args:
         matrix: [sets, rows, columns] fp16, contiguous along rows or columns.
         vectors: [columns, 16] or [sets, columns, 16], rounded to fp32.
+        poison_bits: bit pattern counted as unwritten.
 
     Returns:
-        [sets, rows, 18] float64.
+        [sets, rows, 20] float64; counts add up over the rows.
     """
     import numpy
     import torch
 
     sets, rows, columns = matrix.shape
     narrow = vectors.float().contiguous()
-    out = torch.zeros((sets, rows, VECTORS + 2), dtype=torch.float64, device=matrix.device)
+    out = torch.zeros((sets, rows, VECTORS + 4), dtype=torch.float64, device=matrix.device)
     grid = (-(-rows // 64), sets, -(-columns // _COLUMNS_PER_BLOCK))
     strides = tuple(numpy.int64(stride) for stride in matrix.stride())
     x_set_stride = numpy.int64(narrow.stride(0) if narrow.dim() == 3 else 0)
     arguments = (
-        matrix.data_ptr(), *strides, numpy.int32(rows), numpy.int32(columns), narrow.data_ptr(), x_set_stride, out.data_ptr()
+        matrix.data_ptr(), *strides, numpy.int32(rows), numpy.int32(columns), narrow.data_ptr(), x_set_stride,
+        numpy.int32(-1 if poison_bits is None else poison_bits), out.data_ptr()
     )  # fmt: skip
     cupy = _cupy()
     with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):

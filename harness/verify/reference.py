@@ -185,11 +185,11 @@ def project(a: Tensor, b: Tensor, c: Tensor, seed: int, track: Track = Track.F32
     signs = torch.randint(0, 2, (c.shape[2], VECTORS), generator=generator, device=c.device).double() * 2 - 1
     right = _project_rows(b, signs)
     left = _project_rows(a, right.projected)
-    outputs = _project_rows(c, signs, with_ulps=True)
+    outputs = _project_rows(c, signs, with_ulps=True, poison_bits=poison_bits)
+    defects = outputs.defects or count_defects(c, poison_bits)
     errors = (outputs.projected - left.projected).square().mean(2)
     noise = tolerance(track, a.shape[2]).noise ** 2 * left.squares * right.squares.sum(1, keepdim=True)
     excess = errors / (outputs.squared_ulps / 12 + noise)
-    defects = count_defects(c, poison_bits)
     measured = (*defects, errors.sum(), outputs.squares.sum(), excess.sum(), excess.max(), excess.argmax())
     numbers = torch.stack([number.double() for number in measured]).tolist()
     place = divmod(int(numbers[-1]), c.shape[1])
@@ -271,9 +271,11 @@ class _Rows(NamedTuple):
     """Sum of squares, [sets, rows]."""
     squared_ulps: Tensor
     """Sum of squared ulps, [sets, rows]; zero where not asked for."""
+    defects: Defects | None = None
+    """Elements that hold no number, where they were counted in passing."""
 
 
-def _project_rows(matrix: Tensor, vectors: Tensor, with_ulps: bool = False) -> _Rows:
+def _project_rows(matrix: Tensor, vectors: Tensor, with_ulps: bool = False, poison_bits: int | None = None) -> _Rows:
     """Project every row of [sets, rows, columns] fp16 on [columns, v] or [sets, columns, v] float64 vectors, in parts."""
     import torch
 
@@ -281,8 +283,9 @@ def _project_rows(matrix: Tensor, vectors: Tensor, with_ulps: bool = False) -> _
     if matrix.is_cuda:
         from harness.verify.project_cuda import project_rows
 
-        fused = project_rows(matrix, vectors)
-        return _Rows(fused[:, :, :VECTORS], fused[:, :, VECTORS], fused[:, :, VECTORS + 1])
+        fused = project_rows(matrix, vectors, poison_bits)
+        counts = fused[:, :, VECTORS + 2 :].sum((0, 1))
+        return _Rows(fused[:, :, :VECTORS], fused[:, :, VECTORS], fused[:, :, VECTORS + 1], Defects(counts[0], counts[1]))
     row_step = max(1, min(rows, _BUDGET_BYTES // (32 * columns)))
     set_step = max(1, min(sets, _BUDGET_BYTES // (32 * columns * row_step)))
     shape = (sets, rows)
