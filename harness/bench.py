@@ -35,7 +35,7 @@ from harness.messages import (
 )
 from harness.problem import Track
 from harness.record import SUBMISSION, L2State, Measure, Reason
-from harness.timing.offline import select
+from harness.timing.offline import FULL_EFFORT, LONG_EFFORT, select
 from harness.verify.checks import Errors, compare
 from harness.verify.inputs import InputKind, fill, plan_draws
 from harness.verify.reference import project
@@ -58,7 +58,10 @@ WARM_SHARE_OF_L2 = 0.5
 ARENA_SHARE_OF_MEMORY = 0.15
 SELECTION_SHARE = 5
 """A selection window lasts this fraction of a scoring window."""
-BASELINE_DRAWS = 2
+LONG_SELECTION_NS = 200_000
+"""From this speed-of-light time on, a selection makes do with fewer windows, and with no unscored operations."""
+LONG_WINDOW_NS = 1_000_000
+"""From this speed-of-light time on, one unscored operation is enough to bring a card into the state that it keeps."""
 POWER_BOUND_NS = 100_000
 """From this speed-of-light time on, operations draw enough power for a card's limit to act."""
 
@@ -141,8 +144,10 @@ class Bench:
             return self.device.window(key, self._slots(launches, l2_state, rng, unscored), l2_state, unscored)
 
         # Where one operation takes long, neither its predecessor nor the window's constant matters in a selection.
-        unscored = UNSCORED_OPERATIONS if self._roof_ns < 200_000 else 0
-        selection = select(operations, window, lambda ns: self._launches(ns, l2_state, SELECTION_SHARE), rng.getrandbits(32))
+        long = self._roof_ns >= LONG_SELECTION_NS
+        unscored, effort = (0, LONG_EFFORT) if long else (UNSCORED_OPERATIONS, FULL_EFFORT)
+        seed = rng.getrandbits(32)
+        selection = select(operations, window, lambda ns: self._launches(ns, l2_state, SELECTION_SHARE), seed, effort)
         chosen = selection.chosen
         choices = {
             name: Choice(
@@ -182,7 +187,7 @@ class Bench:
         for name in request.order:
             choice = choices[name]
             if name == SUBMISSION:
-                count = choice.launches_per_window + UNSCORED_OPERATIONS if l2_state is L2State.COLD else 1
+                count = choice.launches_per_window + self._unscored if l2_state is L2State.COLD else 1
                 sets = self._first_sets(count, choice.operation)
                 bits = self._refresh(sets, InputKind.NORMAL, rng)
                 before = self._digest(sets)
@@ -205,8 +210,12 @@ class Bench:
         )
 
     def _window(self, choice: Choice, l2_state: L2State, rng: random.Random) -> WindowTime:
-        slots = self._slots(choice.launches_per_window, l2_state, rng, UNSCORED_OPERATIONS)
-        return self.device.window(choice.operation.key, slots, l2_state, UNSCORED_OPERATIONS)
+        slots = self._slots(choice.launches_per_window, l2_state, rng, self._unscored)
+        return self.device.window(choice.operation.key, slots, l2_state, self._unscored)
+
+    @property
+    def _unscored(self) -> int:
+        return 1 if self._roof_ns >= LONG_WINDOW_NS else UNSCORED_OPERATIONS
 
     @property
     def _workspace(self) -> torch.Tensor:
@@ -303,7 +312,7 @@ class Bench:
             MachineFault: it wrote outside C.
         """
         self._verified.add(operation.key)
-        count = min(BASELINE_DRAWS, self._layout.slots)
+        (count,) = (draw.sets for draw in plan_draws(self._layout.problem) if draw.kind is InputKind.NORMAL)
         sets = self._first_sets(count, operation)
         bits = self._refresh(sets, InputKind.NORMAL, rng)
         before = self._digest(sets)

@@ -195,7 +195,7 @@ class Operation(Model):
     """Layout of B that this plan reads."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=64)]
     """What one HGEMM does, in order; all of it is timed."""
-    workspace_bytes: Annotated[int, Field(ge=0, le=MAX_WORKSPACE_BYTES)] = 0
+    workspace_bytes: Annotated[int, Field(ge=0, le=MAX_WORKSPACE_BYTES, multiple_of=4)] = 0
     """Scratch memory, 256-byte aligned; contents undefined when an operation starts."""
     zeroed_bytes: Annotated[int, Field(ge=0, le=MAX_ZEROED_BYTES)] = 0
     """Leading bytes of the workspace that are zero at bind and must be zero again after every operation."""

@@ -17,9 +17,9 @@ from harness.record import SUBMISSION, StopReason
 from harness.timing.offline import (
     CLOCK_TOLERANCE,
     FINALISTS,
+    FULL_EFFORT,
     HEAT_LAUNCHES,
     MAX_REPEATED_ROUNDS,
-    SELECTION_ROUNDS,
     Selection,
     score_rounds,
     select,
@@ -72,7 +72,7 @@ def test_the_fastest_candidate_of_every_contender_is_chosen(groups: dict[str, li
         fastest = min(groups[name])
         assert simulation.launch_ns[pick.operation.key] == pytest.approx(fastest, rel=2e-3)
         assert pick.launch_ns == pytest.approx(fastest, rel=2e-3)
-        assert len(pick.window_ns) == SELECTION_ROUNDS
+        assert len(pick.window_ns) == FULL_EFFORT.rounds
 
 
 def test_noise_smaller_than_the_margin_does_not_change_the_winner() -> None:
@@ -89,7 +89,7 @@ def test_losers_are_dropped_after_two_short_heats() -> None:
     heats, rounds = simulation.log[:104], simulation.log[104:]
     assert Counter(key for key, _ in heats) == dict.fromkeys(simulation.launch_ns, 2)
     assert {launches for _, launches in heats} == {HEAT_LAUNCHES}
-    assert Counter(key for key, _ in rounds) == dict.fromkeys(finalists, SELECTION_ROUNDS)
+    assert Counter(key for key, _ in rounds) == dict.fromkeys(finalists, FULL_EFFORT.rounds)
     assert dict(rounds) == {"cublas/0": 64, "cublaslt/0": 41, "cublaslt/1": 40}
 
 
@@ -121,7 +121,7 @@ def test_the_order_of_a_selection_is_random_and_follows_from_the_seed() -> None:
     assert logs[0] == logs[1] != logs[2]
     count = len(groups)
     rounds = [tuple(key for key, _ in logs[0][start : start + count]) for start in range(count, len(logs[0]), count)]
-    assert len(rounds) == SELECTION_ROUNDS
+    assert len(rounds) == FULL_EFFORT.rounds
     assert all(sorted(each) == sorted(groups) for each in rounds)
     assert len(set(rounds)) == len(rounds)
 
@@ -190,7 +190,7 @@ def test_every_round_has_everybody_once_in_a_random_order_that_follows_from_the_
     assert len(set(orders[0])) == math.factorial(len(LAUNCHES))
 
 
-def test_a_round_whose_clocks_differ_is_thrown_away_and_repeated() -> None:
+def test_a_round_whose_clocks_are_disturbed_is_thrown_away_and_repeated() -> None:
     rounds = Rounds(clocks=lambda number, name: 1900 if number == 3 and name == "cublas" else 1800)
     got = score_rounds(LAUNCHES, rounds, 0.01, seed=1)
     assert got.repeated == 1
@@ -198,7 +198,14 @@ def test_a_round_whose_clocks_differ_is_thrown_away_and_repeated() -> None:
     assert all(window.sm_clock_mhz == 1800 for windows in got.windows.values() for window in windows)
 
 
-@pytest.mark.parametrize("differs", [lambda number: True, lambda number: number % 2 == 0, lambda number: number % 3 < 2])
+def test_clocks_that_differ_as_a_rule_repeat_nothing() -> None:
+    rounds = Rounds(clocks=lambda number, name: 1500 if name == SUBMISSION else 2000)
+    got = score_rounds(LAUNCHES, rounds, 0.01, seed=1)
+    assert got.repeated == 0
+    assert len(rounds.orders) == LOOKS[0] + 1
+
+
+@pytest.mark.parametrize("differs", [lambda number: number > 0, lambda number: number % 2 == 0, lambda number: number % 3 < 2])
 def test_repeats_are_bounded(differs: Callable[[int], bool]) -> None:
     rounds = Rounds(clocks=lambda number, name: 1000 if differs(number) and name == SUBMISSION else 2000)
     got = score_rounds(LAUNCHES, rounds, 0.01, seed=1)

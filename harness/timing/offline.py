@@ -16,19 +16,29 @@ from harness.timing.statistics import LOOKS, decide, median_ns, speedup
 
 HEAT_LAUNCHES = 16
 """Launches at most in a heat: enough to tell who may win, few enough that building a window is cheap."""
-SELECTION_ROUNDS = 5
 FINALISTS = 3
 """Candidates of one baseline that enter the selection rounds."""
 FINALIST_MARGIN = 1.25
 """A candidate slower than the fastest of its baseline by this factor in the heats does not enter them."""
 CLOCK_TOLERANCE = 0.03
-"""Clocks of a round's contenders may differ by this share before the round is repeated."""
+"""Clocks of a round's contenders may differ by this share, beyond what they differ by as a rule, before it is repeated."""
 MAX_REPEATED_ROUNDS = 3
-"""Rounds repeated for their clocks at most. One that differs again when repeated differs by its contenders' own doing (a
-power limit binds them differently), and no further round is repeated."""
+"""Rounds repeated for their clocks at most."""
 
 TimeWindow = Callable[[str, int], WindowTime]
 """Times one window of an operation (by key) with a number of launches."""
+
+
+class Effort(NamedTuple):
+    """Windows that a candidate gets in a selection."""
+
+    heats: int
+    rounds: int
+
+
+FULL_EFFORT = Effort(heats=2, rounds=5)
+LONG_EFFORT = Effort(heats=1, rounds=3)
+"""For operations that take long: their windows differ little, and are what a run's time goes into."""
 
 
 class Chosen(NamedTuple):
@@ -50,12 +60,16 @@ class Selection(NamedTuple):
 
 
 def select(
-    operations: Sequence[OperationInfo], window: TimeWindow, launches_for: Callable[[float], int], seed: int
+    operations: Sequence[OperationInfo],
+    window: TimeWindow,
+    launches_for: Callable[[float], int],
+    seed: int,
+    effort: Effort = FULL_EFFORT,
 ) -> Selection:
     """The fastest candidate of every contender.
 
-    Heats: two windows of each candidate, the shorter counts. Then selection rounds over the finalists of all contenders,
-    in random order, and the smallest median wins. Where all are finalists anyway, one heat sizes their windows.
+    Heats: windows of each candidate, the shortest counts. Then selection rounds over the finalists of all contenders, in
+    random order, and the smallest median wins. Where all are finalists anyway, one heat sizes their windows.
 
     Args:
         operations: candidates of all contenders; a contender with one candidate is measured too.
@@ -63,11 +77,12 @@ def select(
         launches_for: launches that make a selection window, from an estimate of the time per launch in nanoseconds
             (0 where there is none).
         seed: seed of the order.
+        effort: how many windows a candidate gets.
     """
     rng = random.Random(seed)
     estimates: dict[str, float] = {}
     launches = min(HEAT_LAUNCHES, launches_for(0))
-    heats = 2 if any(len(group) > FINALISTS for group in _by_contender(operations).values()) else 1
+    heats = effort.heats if any(len(group) > FINALISTS for group in _by_contender(operations).values()) else 1
     for _ in range(heats):
         for operation in rng.sample(list(operations), len(operations)):
             time_ns = window(operation.key, launches).window_ns / launches
@@ -75,7 +90,7 @@ def select(
     finalists = [operation for group in _by_contender(operations).values() for operation in _finalists(group, estimates)]
     launches_of = {operation.key: launches_for(estimates[operation.key]) for operation in finalists}
     windows: dict[str, list[int]] = {operation.key: [] for operation in finalists}
-    for _ in range(SELECTION_ROUNDS):
+    for _ in range(effort.rounds):
         for operation in rng.sample(finalists, len(finalists)):
             windows[operation.key].append(window(operation.key, launches_of[operation.key]).window_ns)
     chosen = {}
@@ -106,7 +121,9 @@ def score_rounds(
 ) -> Rounds:
     """Rounds until every baseline's ratio to the submission is known to the target, looking only at 10, 20 and 40.
 
-    One round goes before them that does not count: windows that run for the first time read up to a half longer.
+    One round goes before them that does not count: windows that run for the first time read up to a half longer. Its clocks
+    are what the contenders run at as a rule (a power limit binds them differently); a round in which they stand otherwise
+    to one another was disturbed, and is repeated.
 
     Args:
         launches: launches per window by contender, the submission among them.
@@ -117,23 +134,18 @@ def score_rounds(
     """
     rng = random.Random(seed)
     windows: dict[str, list[WindowTime]] = {name: [] for name in launches}
-    repeated = attempts = 0
-    again = False
+    repeated = number = 0
 
-    def one_round(number: int) -> Mapping[str, WindowTime]:
+    def one_round() -> Mapping[str, WindowTime]:
         return time_round(tuple(rng.sample(sorted(launches), len(launches))), number)
 
-    one_round(0)
+    usual = one_round()
     while True:
-        attempts += 1
-        result = one_round(attempts)
-        differ = _clocks_differ(result.values())
-        if differ and not again and repeated < MAX_REPEATED_ROUNDS:
-            repeated, again = repeated + 1, True
+        number += 1
+        result = one_round()
+        if repeated < MAX_REPEATED_ROUNDS and _disturbed(result, usual):
+            repeated += 1
             continue
-        if differ and again:
-            repeated = MAX_REPEATED_ROUNDS
-        again = False
         for name in launches:
             windows[name].append(result[name])
         rounds = len(windows[SUBMISSION])
@@ -142,7 +154,7 @@ def score_rounds(
             if stopped is None and rounds >= most_rounds:
                 stopped = StopReason.EXHAUSTED
             if stopped is not None:
-                return Rounds(windows, stopped, attempts - rounds)
+                return Rounds(windows, stopped, repeated)
 
 
 def speedups(windows: Mapping[str, Sequence[WindowTime]], launches: Mapping[str, int]) -> dict[str, Interval]:
@@ -155,9 +167,14 @@ def speedups(windows: Mapping[str, Sequence[WindowTime]], launches: Mapping[str,
     }
 
 
-def _clocks_differ(times: Iterable[WindowTime]) -> bool:
-    clocks = [time.sm_clock_mhz for time in times if time.sm_clock_mhz is not None]
-    return bool(clocks) and not max(clocks) <= min(clocks) * (1 + CLOCK_TOLERANCE)
+def _disturbed(result: Mapping[str, WindowTime], usual: Mapping[str, WindowTime]) -> bool:
+    """Whether the contenders' clocks differ by more than the tolerance once each is taken relative to its usual one."""
+    ratios = [
+        time.sm_clock_mhz / before.sm_clock_mhz
+        for time, before in ((result[name], usual[name]) for name in result)
+        if time.sm_clock_mhz is not None and before.sm_clock_mhz is not None
+    ]
+    return bool(ratios) and not max(ratios) <= min(ratios) * (1 + CLOCK_TOLERANCE)
 
 
 def _by_contender(operations: Iterable[OperationInfo]) -> dict[str, list[OperationInfo]]:
