@@ -37,6 +37,7 @@ COMMANDS = {
     "doctor": Command("harness.commands.doctor:doctor", "Test this machine and its instrument, and say what is missing."),
     "cache": Command("harness.commands.cache:app", "Look at the build cache, or prune it."),
     "compare": Command("harness.commands.compare:compare", "Compare two runs shape by shape."),
+    "gate": Command("harness.commands.gate:gate", "Gate on a pinned baseline: has a submission become slower?"),
     "submit": Command("leaderboard.commands:submit", "Check a submission, measure it on the devices here, and publish it."),
     "publish": Command("leaderboard.commands:publish", "Put a finished run on the board."),
     "rank": Command("leaderboard.commands:rank", "Rank the submissions on the board."),

@@ -167,7 +167,7 @@ def differences(a: Run, b: Run) -> list[Difference]:
     return sorted(found, key=lambda each: list(Importance).index(each.importance))
 
 
-_Both = tuple[Mapping[str, SampleLine], Mapping[str, SampleLine]]
+BothSamples = tuple[Mapping[str, SampleLine], Mapping[str, SampleLine]]
 """Samples by contender of one shape in one measure, from both runs."""
 
 
@@ -226,9 +226,9 @@ def _pair(
 ) -> _Pair:
     import numpy as np
 
-    shared = _shared_baselines(timings, lines)
-    first, second = (_relative_logs(each, shared) for each in lines)
-    own = [float(np.median(_logs(each[SUBMISSION]))) for each in lines]
+    shared = shared_baselines(timings, lines)
+    first, second = (relative_logs(each, shared) for each in lines)
+    own = [float(np.median(log_times(each[SUBMISSION]))) for each in lines]
     return _Pair(
         shape=shape,
         time_ratio=math.exp(own[0] - own[1]),
@@ -238,7 +238,7 @@ def _pair(
     )
 
 
-def _shared_baselines(timings: tuple[Timing, Timing], lines: _Both) -> tuple[str, ...]:
+def shared_baselines(timings: tuple[Timing, Timing], lines: BothSamples) -> tuple[str, ...]:
     """Baselines that chose the same in both runs and were timed in the submission's rounds."""
     first, second = timings
     names = []
@@ -250,16 +250,16 @@ def _shared_baselines(timings: tuple[Timing, Timing], lines: _Both) -> tuple[str
     return tuple(sorted(names))
 
 
-def _relative_logs(lines: Mapping[str, SampleLine], shared: Sequence[str]) -> Floats:
+def relative_logs(lines: Mapping[str, SampleLine], shared: Sequence[str]) -> Floats:
     """Per round the submission's log time per launch, minus the mean of the shared baselines'."""
-    mine = _logs(lines[SUBMISSION])
+    mine = log_times(lines[SUBMISSION])
     if not shared:
         return mine
-    reference: Floats = sum((_logs(lines[name]) for name in shared[1:]), _logs(lines[shared[0]])) / len(shared)
+    reference: Floats = sum((log_times(lines[name]) for name in shared[1:]), log_times(lines[shared[0]])) / len(shared)
     return mine - reference
 
 
-def _logs(line: SampleLine) -> Floats:
+def log_times(line: SampleLine) -> Floats:
     import numpy as np
 
     return np.log(np.array(line.window_ns, dtype=np.float64) / line.launches_per_window)
