@@ -18,7 +18,7 @@ from harness.record import SUBMISSION, ContenderTiming, Interval, Measure, Mode,
 from harness.run import END, SNAPSHOT, End, Run, SampleLine
 from harness.session import MUST_MATCH
 from harness.submission import Submission
-from harness.timing.statistics import median_ns, speedup
+from harness.timing.statistics import median_ns, median_ratio, speedup
 from shapes import parse_shape
 
 TOLERANCE = 1e-9
@@ -28,7 +28,10 @@ SampleTable = Mapping[tuple[Problem, int, Measure], Mapping[str, SampleLine]]
 """Raw samples by (problem, attempt, measure) and contender."""
 
 Estimator = Callable[[Sequence[int], int, Sequence[int], int], Interval]
-ESTIMATORS: dict[Mode, Estimator] = {Mode.OFFLINE: speedup}
+ESTIMATORS: dict[Mode, Estimator] = {
+    Mode.OFFLINE: speedup,
+    Mode.SERVER: lambda baseline, _, submission, __: median_ratio(baseline, submission),
+}
 """Per mode, how a speedup follows from a baseline's windows and launches and the submission's."""
 
 
@@ -73,7 +76,7 @@ def timing_faults(timing: Timing, lines: Mapping[str, SampleLine]) -> Iterator[s
         return
     for name, contender in timing.contenders.items():
         line = lines[name]
-        if len(line.window_ns) != timing.rounds:
+        if timing.measure.mode is Mode.OFFLINE and len(line.window_ns) != timing.rounds:
             yield f"{name} has {len(line.window_ns)} windows in {timing.rounds} rounds."
         elif _figures(contender) != _recomputed(line):
             yield f"the times of {name} are {_figures(contender)}, its samples say {_recomputed(line)}."

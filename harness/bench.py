@@ -31,11 +31,15 @@ from harness.messages import (
     RoundResult,
     Select,
     Selected,
+    Serve,
+    ServeResult,
     StandIn,
 )
 from harness.problem import Track
 from harness.record import SUBMISSION, L2State, Measure, Reason
+from harness.refresher import Refresher, by_contender
 from harness.timing.offline import FULL_EFFORT, LONG_EFFORT, select
+from harness.timing.server import serve, trace
 from harness.verify.checks import Errors, compare
 from harness.verify.inputs import InputKind, fill, plan_draws
 from harness.verify.reference import project
@@ -208,6 +212,43 @@ class Bench:
         return RoundResult(
             times=times, conditions=conditions, inspection=Inspection(integrity=integrity, projection=projection)
         )
+
+    def serve(self, request: Serve) -> ServeResult:
+        """Answer a trace of random arrivals, and verify the submission's outputs when it has ended.
+
+        Raises:
+            SubmissionFault: the submission faulted.
+        """
+        rng = random.Random(request.seed)
+        choices = self._chosen[str(Measure())]
+        each = min(request.requests_each, self._layout.slots)
+        operation = choices[SUBMISSION if SUBMISSION in request.contenders else request.contenders[0]].operation
+        refresher = Refresher(self._first_sets(each, operation), rng.getrandbits(62))
+        arrivals = trace(request.contenders, each, request.rate_per_s, rng.getrandbits(62))
+        keys = {name: choices[name].operation.key for name in request.contenders}
+        port = self.device.port(keys, each, refresher.between)
+        served = serve(arrivals, port)
+        conditions = self.device.conditions()
+        inspection = self._inspect_requests(refresher, request.full) if SUBMISSION in request.contenders else None
+        return ServeResult(
+            device_ns=by_contender(served, lambda one: None if one.disturbed else one.device_ns),
+            latency_ns=by_contender(served, lambda one: one.latency_ns),
+            disturbed=sum(one.disturbed for one in served),
+            poll_resolution_ns=port.poll_resolution_ns,
+            conditions=conditions,
+            inspection=inspection,
+        )
+
+    def _inspect_requests(self, refresher: Refresher, full: bool) -> Inspection:
+        before = self._digest(refresher.sets)
+        refresher.draw_again()
+        integrity = self._integrity(refresher.sets, before)
+        a, b, c, bits = refresher.sets.a, refresher.sets.b, refresher.outputs, refresher.poison_bits
+        if full:
+            errors = compare(a, b, c, InputKind.NORMAL, self._track, bits)
+            return Inspection(integrity=integrity, errors=errors)
+        late = random.SystemRandom().getrandbits(62)
+        return Inspection(integrity=integrity, projection=project(a, b, c, late, self._track, bits))
 
     def _window(self, choice: Choice, l2_state: L2State, rng: random.Random) -> WindowTime:
         slots = self._slots(choice.launches_per_window, l2_state, rng, self._unscored)

@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from harness.channel import WorkerFailed, WorkerProcess
 from harness.devices import MachineFault, SubmissionFault
-from harness.messages import Draw, Examine, Inspection, Open, Prepare, Prepared, Round, RoundResult, Select, Selected
+from harness.messages import (
+    Draw,
+    Examine,
+    Inspection,
+    Open,
+    Prepare,
+    Prepared,
+    Round,
+    RoundResult,
+    Select,
+    Selected,
+    Serve,
+    ServeResult,
+)
 from harness.model import DataError, Model
 from harness.profiles import DeviceProfile, load_profile
 from harness.record import MACHINE_REASONS
@@ -36,6 +49,7 @@ class Driver(Protocol):
     def draw(self, request: Draw) -> Inspection: ...  # noqa: D102
     def select(self, request: Select) -> Selected: ...  # noqa: D102
     def round(self, request: Round) -> RoundResult: ...  # noqa: D102
+    def serve(self, request: Serve) -> ServeResult: ...  # noqa: D102
 
     @property
     def alive(self) -> bool:
@@ -79,6 +93,10 @@ class RemoteDriver:
     def round(self, request: Round) -> RoundResult:
         """See Bench.round."""
         return self._call(request, RoundResult)
+
+    def serve(self, request: Serve) -> ServeResult:
+        """See Bench.serve."""
+        return self._call(request, ServeResult)
 
     def examine(self) -> Examination:
         """Have the instrument itself measured."""
@@ -126,6 +144,7 @@ class LocalDriver:
         self.draw = self._bench.draw
         self.select = self._bench.select
         self.round = self._bench.round
+        self.serve = self._bench.serve
 
     @property
     def deadline(self) -> float:

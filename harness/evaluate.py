@@ -172,7 +172,13 @@ class Evaluator:
     def _rankable(self) -> bool:
         return not self._not_rankable and not self.profile.is_cpu and self.protocol.purpose is Purpose.FULL
 
-    def _attempt(self, prepared: Prepared, problem: Problem, attempt: int) -> Measured:
+    def again(self, prepared: Prepared, record: Record) -> Record:
+        """Measure what a record tells of once more, from its own seed: the same inputs, orders and arrivals. Never rankable."""
+        early = self._without_device(prepared, record.problem, record.attempt)
+        measured = early or self._attempt(prepared, record.problem, record.attempt, record.seed).record
+        return measured.model_copy(update={"rankable": False})
+
+    def _attempt(self, prepared: Prepared, problem: Problem, attempt: int, seed: str = "") -> Measured:
         plan = prepared.outcomes[problem]
         assert isinstance(plan, Plan)
         try:
@@ -187,7 +193,7 @@ class Evaluator:
             artifacts={name: _artifact(prepared, kernel) for name, kernel in plan.kernels.items()},
             attempt=attempt,
             segment=self._segment,
-            seed=shape_seed(self._secret, problem, attempt),
+            seed=seed or shape_seed(self._secret, problem, attempt),
             rankable=self._rankable,
         )
         measurement = Measurement(driver, self.protocol, job, self._known.setdefault(problem, {}))

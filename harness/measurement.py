@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from harness.devices import MachineFault, WindowTime
 from harness.drivers import Driver
-from harness.messages import Choice, Draw, Inspection, Integrity, Prepare, Round, Select, StandIn
+from harness.messages import Choice, Draw, Inspection, Integrity, Prepare, Round, Select, Serve, ServeResult, StandIn
 from harness.plan import Plan
 from harness.problem import Problem
 from harness.profiles import DeviceProfile
@@ -19,6 +19,7 @@ from harness.record import (
     ContenderTiming,
     L2State,
     Measure,
+    Mode,
     Reason,
     Record,
     Status,
@@ -26,8 +27,10 @@ from harness.record import (
     Verification,
 )
 from harness.run import SampleLine
+from harness.server_figures import ServerFigures
 from harness.telemetry import Conditions
 from harness.timing.offline import Rounds, score_rounds, speedups
+from harness.timing.server import RATE_CUT, rate_for, too_disturbed
 from harness.timing.statistics import LOOKS, median_ns
 from harness.verify.checks import Errors, judge
 from harness.verify.inputs import InputKind, plan_draws
@@ -37,6 +40,10 @@ LIMIT_SLACK = 0.98
 """A time is impossible when it is below the device's limit times this."""
 LONG_OPERATION_NS = 500_000
 """From this speed-of-light time on, rounds end at the first look: forty rounds would take most of a run's time."""
+LONG_REQUEST_NS = 1_000_000
+"""From this speed-of-light time on, a third of the requests is enough: such times vary little, and each costs much."""
+MAX_LOWERED = 3
+"""How often the rate of arrivals is lowered at most."""
 SUSTAINED_FACTOR = 40
 SUSTAINED_LIMIT_NS = 100_000
 
@@ -80,6 +87,7 @@ class Measurement:
         self._phase_is_submissions = False
         self._pools: dict[InputKind, Errors] = {}
         self._baselines: dict[str, Errors] = {}
+        self._choices: dict[str, tuple[dict[str, Choice], str]] = {}
         self._repeatable: bool | None = None
         self._checked = self._projected = 0
         self._samples: list[SampleLine] = []
@@ -154,7 +162,7 @@ class Measurement:
             if measure.l2_state is L2State.WARM and not prepared.warm_applies:
                 inapplicable.append(measure)
             else:
-                timings.append(self._time(measure))
+                timings.append(self._serve(measure) if measure.mode is Mode.SERVER else self._time(measure))
         return tuple(timings), tuple(inapplicable)
 
     def _time(self, measure: Measure) -> Timing:
@@ -179,7 +187,40 @@ class Measurement:
         self._keep_samples(rounds, choices, measure)
         return _timing(measure, rounds, choices, best).model_copy(update={"conditions": self._conditions})
 
+    def _serve(self, measure: Measure) -> Timing:
+        """Random arrivals, at a rate that the baselines alone decide; the choices are those of the cold offline measure."""
+        choices, best = self._select(Measure())
+        anchor = choices[self._protocol.anchor]
+        rate_per_s = rate_for(median_ns(anchor.selection_window_ns) / anchor.selection_launches)
+        long = self._driver.profile.roof_ns(self._job.problem) >= LONG_REQUEST_NS
+        wanted = max(8, self._protocol.server_requests // (3 if long else 1))
+        traces: list[ServeResult] = []
+        lowered = 0
+        self._phase_is_submissions = True
+        while sum(len(result.latency_ns[SUBMISSION]) for result in traces) < wanted:
+            number = len(traces) + 100 * lowered
+            left = wanted - sum(len(result.latency_ns[SUBMISSION]) for result in traces)
+            seed = self._seed(f"{measure}/trace/{number}")
+            request = Serve(
+                contenders=tuple(sorted(choices)), requests_each=left, rate_per_s=rate_per_s, seed=seed, full=number == 0
+            )
+            result = self._driver.serve(request)
+            assert result.inspection is not None
+            self._accept_timed(result.inspection)
+            traces.append(result)
+            if lowered < MAX_LOWERED and too_disturbed(result.disturbed, result.latency_ns):
+                rate_per_s, lowered, traces = rate_per_s * RATE_CUT, lowered + 1, []
+        figures = ServerFigures(traces, rate_per_s)
+        self._check_fastest({name: min(times) for name, times in figures.device_ns.items()}, measure)
+        self._samples += figures.samples(self._job.problem, self._job.attempt, measure)
+        return figures.timing(measure, choices, best)
+
     def _select(self, measure: Measure) -> tuple[dict[str, Choice], str]:
+        if str(measure) not in self._choices:
+            self._choices[str(measure)] = self._chosen(measure)
+        return self._choices[str(measure)]
+
+    def _chosen(self, measure: Measure) -> tuple[dict[str, Choice], str]:
         seed = self._seed(f"{measure}/select")
         known = self._known.setdefault(str(measure), {})
         self._phase_is_submissions = False
@@ -241,10 +282,16 @@ class Measurement:
             raise Rejected(Reason.WORKSPACE_NOT_RESTORED, detail)
 
     def _check_limits(self, rounds: Rounds, choices: dict[str, Choice], measure: Measure) -> None:
+        fastest = {
+            name: min(window.window_ns for window in windows) / choices[name].launches_per_window
+            for name, windows in rounds.windows.items()
+        }
+        self._check_fastest(fastest, measure)
+
+    def _check_fastest(self, fastest: Mapping[str, float], measure: Measure) -> None:
         """Reject times that the device cannot reach; a baseline below the limit is the machine's fault."""
         limit_ns = self._driver.profile.limit_ns(self._job.problem, cold=measure.l2_state is L2State.COLD)
-        for name, windows in rounds.windows.items():
-            fastest_ns = min(window.window_ns for window in windows) / choices[name].launches_per_window
+        for name, fastest_ns in fastest.items():
             if fastest_ns >= limit_ns * LIMIT_SLACK:
                 continue
             detail = f"{name} took {fastest_ns:.0f} ns where the device needs at least {limit_ns:.0f} ns"

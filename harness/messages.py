@@ -159,6 +159,39 @@ class RoundResult(Model):
     """The submission's outputs; null where it was not in the order."""
 
 
+class Serve(Model):
+    """Answer random arrivals, as many of each contender as there are buffer sets at most. Answered by ServeResult."""
+
+    type: Literal["serve"] = "serve"
+    contenders: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Who answers; each was chosen for the cold offline measure."""
+    requests_each: Positive
+    """Requests of each contender."""
+    rate_per_s: Annotated[float, Field(gt=0)]
+    """Arrivals per second over all contenders."""
+    seed: Count
+    """Seed of the trace and of the inputs."""
+    full: bool
+    """Compare every output with float64 rather than project."""
+
+
+class ServeResult(Model):
+    """One trace."""
+
+    device_ns: dict[Name, tuple[Positive, ...]]
+    """By contender the device times of requests that were not disturbed."""
+    latency_ns: dict[Name, tuple[Positive, ...]]
+    """By contender the time from scheduled arrival to completion of every request."""
+    disturbed: Count
+    """Requests that arrived during clean-up."""
+    poll_resolution_ns: Positive
+    """Longest time between two looks at whether a request was complete."""
+    conditions: Conditions | None
+    """Readings right after the trace."""
+    inspection: Inspection | None
+    """The submission's outputs; null where it did not answer."""
+
+
 class Examine(Model):
     """Measure the instrument itself. Answered by an Examination (harness.devices.cuda_instrument)."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from harness.model import Hash, Model, Name, Positive
+from harness.model import DataError, Hash, Model, Name, Positive
 from harness.profiles import DeviceProfile
 from harness.record import L2State, Measure, Mode
 
@@ -15,6 +15,13 @@ PROTOCOL_VERSION = "1"
 
 CUDA_BASELINES = ("torch_matmul", "cublas", "cublaslt_heuristic", "cublaslt_autotuned")
 CPU_BASELINES = ("torch_matmul", "torch_matmul_fp32")
+
+
+_MEASURES = {
+    Mode.OFFLINE: tuple(Measure(mode=Mode.OFFLINE, l2_state=state) for state in (L2State.COLD, L2State.WARM)),
+    # A request finds memory as the flush after the last one left it.
+    Mode.SERVER: (Measure(mode=Mode.SERVER, l2_state=L2State.COLD),),
+}
 
 
 class Purpose(StrEnum):
@@ -45,6 +52,8 @@ class Protocol(Model):
     """A window holds enough operations to last this long, or one."""
     target_half_width: Annotated[float, Field(gt=0, lt=1)] = 0.01
     """Rounds end at the first look at which every ratio is known to this half-width."""
+    server_requests: Positive = 48
+    """Requests of each contender in server mode; a third of them where an operation takes long."""
     sustained: bool = False
     """Longer windows on compute-bound shapes, which let the power limit act."""
     deadline_s: Annotated[float, Field(gt=0)] = 60.0
@@ -62,10 +71,21 @@ class Protocol(Model):
         return self.sha256()
 
 
-def protocol_for(profile: DeviceProfile, purpose: Purpose = Purpose.FULL, sustained: bool = False) -> Protocol:
-    """The protocol of that purpose on a device."""
+def protocol_for(
+    profile: DeviceProfile,
+    purpose: Purpose = Purpose.FULL,
+    sustained: bool = False,
+    modes: tuple[Mode, ...] = (Mode.OFFLINE,),
+) -> Protocol:
+    """The protocol of that purpose on a device.
+
+    Raises:
+        DataError: the device has no such mode.
+    """
+    if profile.is_cpu and Mode.SERVER in modes:
+        raise DataError("server mode needs a CUDA device; leave it out of --modes.")
     names: tuple[str, ...] = CPU_BASELINES if profile.is_cpu else CUDA_BASELINES
-    measures: tuple[Measure, ...] = tuple(Measure(mode=Mode.OFFLINE, l2_state=state) for state in (L2State.COLD, L2State.WARM))
+    measures = tuple(measure for mode in modes for measure in _MEASURES[mode])
     if purpose is Purpose.CHECK:
         names, measures = (), ()
     elif purpose is Purpose.SCREEN:

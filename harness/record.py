@@ -107,6 +107,8 @@ class StopReason(StrEnum):
     """The interval was narrow enough at a look."""
     EXHAUSTED = "exhausted"
     """The last look was reached."""
+    SIZED = "sized"
+    """Server mode: the number of requests was fixed in advance."""
 
 
 class Interval(Model):
@@ -170,6 +172,21 @@ class ContenderTiming(Model):
         return self.window_median_ns / self.launches_per_window
 
 
+class Requests(Model):
+    """How requests arrived in server mode, and what their latencies were."""
+
+    rate_per_s: Annotated[float, Field(gt=0)]
+    """Arrivals per second, over all contenders."""
+    disturbed: Count
+    """Requests that arrived during the clean-up after another one; their device times do not count."""
+    poll_resolution_ns: Positive
+    """Longest time between two looks at whether a request was complete."""
+    device_p90_ns: dict[Name, Positive]
+    """90th percentile of the device time by contender, where 64 samples or more stand behind it."""
+    latency_p50_ns: dict[Name, Positive]
+    """Median by contender of the time from the scheduled arrival to completion."""
+
+
 class Timing(Model):
     """One measure of one Problem, all contenders in the same rounds."""
 
@@ -185,10 +202,18 @@ class Timing(Model):
     """Times by contender."""
     speedups: dict[Name, Interval]
     """Per baseline: its time over the submission's, Hodges-Lehmann on paired log-ratios. Above 1 the submission wins."""
+    requests: Requests | None = None
+    """Server mode: how requests arrived. A "window" is then one request, and rounds are requests of each contender."""
     conditions: Conditions | None = None
     """Clocks, power and temperature right after the last round; null where the device has no such readings."""
     best_baseline: Name
     """The fastest baseline, chosen on selection rounds that share no sample with these."""
+
+    @model_validator(mode="after")
+    def _mode_has_its_figures(self) -> Self:
+        if (self.requests is None) == (self.measure.mode is Mode.SERVER):
+            raise ValueError("server timings, and no others, say how requests arrived")
+        return self
 
     @model_validator(mode="after")
     def _baselines_are_compared(self) -> Self:

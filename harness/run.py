@@ -22,7 +22,7 @@ import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, NamedTuple, Self, TypeVar
+from typing import IO, Self, TypeVar
 
 from pydantic import Field
 
@@ -121,6 +121,8 @@ class SampleLine(Document):
     """Operations per window."""
     window_ns: tuple[Positive, ...]
     """Length of each scoring window, in order of the rounds."""
+    latency_ns: tuple[Positive, ...] = ()
+    """Server mode: of every request, the time from its scheduled arrival to completion."""
     selection_launches: Positive = 1
     """Operations per selection window."""
     selection_window_ns: tuple[Positive, ...] = ()
@@ -308,16 +310,9 @@ class Run:
             _append(self.path / name, line.model_dump_json().encode() + b"\n")
 
 
-class RunName(NamedTuple):
-    """The parts of a run's directory name."""
-
-    submission: str
-    device: str
-    sha256: str
-
-    def __str__(self) -> str:
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        return f"{self.submission}-{self.device}-{stamp}-{self.sha256[:8]}"
+def run_name(submission: str, device: str, sha256: str) -> str:
+    """Name of a new run's directory: submission, profile, UTC and the head of the tree's hash."""
+    return f"{submission}-{device}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{sha256[:8]}"
 
 
 def utc_now() -> str:

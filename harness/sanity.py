@@ -107,7 +107,10 @@ def _protocol(run: Run) -> Iterator[Finding]:
         )
         return
     expected = protocol_for(profile, Purpose.FULL, protocol.sustained)
-    free = {name: getattr(protocol, name) for name in ("deadline_s", "measures", "baselines", "target_half_width")}
+    free = {
+        name: getattr(protocol, name)
+        for name in ("deadline_s", "measures", "baselines", "target_half_width", "server_requests")
+    }
     if protocol.version == PROTOCOL_VERSION and protocol != expected.model_copy(update=free):
         yield Finding(check=Check.PROTOCOL, detail=f"its protocol differs from version {PROTOCOL_VERSION} of {profile.name}.")
     missing = sorted(set(CPU_BASELINES if profile.is_cpu else CUDA_BASELINES) - set(protocol.baselines))

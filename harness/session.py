@@ -16,7 +16,7 @@ from harness.model import DataError
 from harness.problem import Problem
 from harness.problem_sets import ShapeSet
 from harness.record import Record, Status
-from harness.run import SNAPSHOT, DeviceInfo, Header, Run, RunName, utc_now
+from harness.run import SNAPSHOT, DeviceInfo, Header, Run, run_name, utc_now
 from harness.submission import Submission
 
 MUST_MATCH = ("profile", "name", "driver", "libraries")
@@ -114,7 +114,7 @@ def _entered(evaluator: Evaluator) -> Iterator[None]:
 def _header(evaluator: Evaluator, submission: Submission, shapes: ShapeSet, command: tuple[str, ...]) -> Header:
     info = evaluator.info
     return Header(
-        name=str(RunName(submission.manifest.name, info.profile, submission.tree_sha256)),
+        name=run_name(submission.manifest.name, info.profile, submission.tree_sha256),
         created_utc=utc_now(),
         harness_version=version("hgemm-arena"),
         command=command,

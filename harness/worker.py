@@ -86,6 +86,7 @@ def _handlers(device: str, arguments: list[str]) -> dict[str, Callable[[Any], Mo
         "draw": bench.draw,
         "select": bench.select,
         "round": bench.round,
+        "serve": bench.serve,
         "examine": lambda _: examine(cuda),
     }
 

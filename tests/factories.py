@@ -13,8 +13,10 @@ from harness.record import (
     DrawStats,
     Interval,
     Measure,
+    Mode,
     Reason,
     Record,
+    Requests,
     Status,
     StopReason,
     Timing,
@@ -30,6 +32,9 @@ REASONS = {
     Status.INFRA_ERROR: Reason.DEVICE_ERROR,
     Status.NOT_ATTEMPTED: Reason.GAVE_UP,
 }
+
+
+REQUESTS = Requests(rate_per_s=1_000.0, disturbed=0, poll_resolution_ns=2_000, device_p90_ns={}, latency_p50_ns={})
 
 
 def ratio(value: float, half_width: float = 0.005) -> Interval:
@@ -65,6 +70,7 @@ def make_timing(
             for name, window in windows.items()
         },
         speedups=ratios,
+        requests=REQUESTS if measure.mode is Mode.SERVER else None,
         best_baseline=best_baseline or min(ratios, key=lambda name: ratios[name].value),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,8 @@ from harness.run import DeviceInfo
 
 if TYPE_CHECKING:
     import torch
+
+    from harness.timing.server import Arrival
 
 Run = Callable[[BufferSet], object]
 
@@ -54,6 +57,7 @@ class FakeDevice:
         self.info, self.profile = INFO, PROFILE
         self.windows: list[tuple[str, tuple[int, ...], L2State, int]] = []
         self.dropped: list[str] = []
+        self.ports: list[FakePort] = []
         self._submission = submission if isinstance(submission, Contender) else Contender(submission)
         self._baselines = baselines
 
@@ -88,6 +92,14 @@ class FakeDevice:
         self._operations[SUBMISSION] = contender._replace(launch_ns=contender.launch_ns + delay_ns)
         return original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
 
+    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None]) -> FakePort:
+        self.ports.append(FakePort(self, keys, between))
+        return self.ports[-1]
+
+    def launch(self, key: str, slot: int) -> int:
+        self.run(key, (slot,))
+        return self._operations[key].launch_ns
+
     def conditions(self) -> None:
         """There are none."""
 
@@ -108,6 +120,40 @@ class FakeDevice:
         return hash(tuple(tensor.contiguous().numpy().tobytes() for tensor in tensors))
 
 
+class FakePort:
+    """Requests one after another on a clock that exists only as a number; a clean-up takes `clean_ns`."""
+
+    clean_ns = 0
+
+    def __init__(self, device: FakeDevice, keys: dict[str, str], between: Callable[[Arrival | None], None]) -> None:
+        self._device, self._keys, self._between = device, keys, between
+        self._now = self._clean_at = 0
+        self._counts: Counter[str] = Counter()
+        self.poll_resolution_ns = 1
+
+    def now_ns(self) -> int:
+        return self._now
+
+    def wait_until(self, time_ns: int) -> None:
+        self._now = max(self._now, time_ns)
+
+    def launch(self, arrival: Arrival) -> None:
+        self._took = self._device.launch(self._keys[arrival.contender], self._counts[arrival.contender])
+        self._counts[arrival.contender] += 1
+
+    def finish(self) -> int:
+        self._now += self._took
+        return self._took
+
+    def clean_up(self, following: Arrival | None) -> None:
+        self._between(following)
+        self._clean_at = self._now + self.clean_ns
+
+    def is_clean(self) -> bool:
+        self._now += 1_000 if self._now < self._clean_at else 0
+        return self._now >= self._clean_at
+
+
 class FakeDriver:
     """A Bench over a FakeDevice, behind the interface of `harness.drivers.Driver`."""
 
@@ -119,6 +165,7 @@ class FakeDriver:
         self.closed = 0
         self.alive = True
         self.prepare, self.draw, self.select, self.round = bench.prepare, bench.draw, bench.select, bench.round
+        self.serve = bench.serve
 
     def close(self) -> None:
         self.closed += 1

@@ -22,7 +22,7 @@ from harness.problem import Problem
 from harness.profiles import load_profile
 from harness.protocol import protocol_for
 from harness.record import SUBMISSION, Measure, Record, Status
-from harness.run import DeviceInfo, End, Header, Run, RunName, SampleLine, Segment
+from harness.run import DeviceInfo, End, Header, Run, SampleLine, Segment, run_name
 from harness.submission import Submission
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +41,7 @@ def submission() -> Submission:
 def run(tmp_path: Path, submission: Submission) -> Iterator[Run]:
     """A run with one segment and no record."""
     header = Header(
-        name=str(RunName("cpu-naive", "cpu", submission.tree_sha256)),
+        name=run_name("cpu-naive", "cpu", submission.tree_sha256),
         created_utc="2026-01-01T00:00:00Z",
         harness_version="0",
         command=("hgemm", "run"),

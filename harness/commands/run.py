@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from harness.model import DataError
-from harness.record import Record, Status
+from harness.record import Mode, Record, Status
 
 
 def run(
@@ -24,6 +24,8 @@ def run(
     budget: Annotated[float | None, typer.Option(help="Stop cleanly after this many seconds; resume later.", min=1)] = None,
     deadline: Annotated[float, typer.Option(help="Seconds that one shape may take.", min=1)] = 60.0,
     sustained: Annotated[bool, typer.Option("--sustained", help="Longer windows on compute-bound shapes.")] = False,
+    modes: Annotated[str, typer.Option(help="offline, server, or offline,server.")] = "offline",
+    requests: Annotated[int, typer.Option(help="Requests of each contender in server mode.", min=8)] = 48,
     compiler: Annotated[str, typer.Option(help="nvrtc or nvcc.")] = "nvrtc",
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:
@@ -53,7 +55,8 @@ def run(
             raise DataError("give the submission's directory, as in: hgemm run submissions/cpu-blocked --shapes cpu")
         tree = Submission.read(submission)
         choice = device_for(tree.manifest, device)
-        protocol = protocol_for(choice.profile, Purpose.FULL, sustained).model_copy(update={"deadline_s": deadline})
+        protocol = protocol_for(choice.profile, Purpose.FULL, sustained, _modes(modes))
+        protocol = protocol.model_copy(update={"deadline_s": deadline, "server_requests": requests})
         shape_set = resolve_shapes(shapes or ("cpu" if choice.profile.is_cpu else "quick"), tree.manifest.track)
         evaluator = Evaluator(choice.name, protocol, build=BuildOptions(compiler=compiler))
         session = RunSession.start(evaluator, tree, shape_set, output, tuple(sys.argv))
@@ -66,6 +69,19 @@ def run(
             interrupted = True
     print_report(Run.read(session.run.path), as_json=json)
     sys.exit(130 if interrupted else exit_code(list(session.run.latest().values()), len(session.run.remaining())))
+
+
+def _modes(text: str) -> tuple[Mode, ...]:
+    """Modes from a comma list.
+
+    Raises:
+        DataError: one is unknown, or none is named.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = set(names) - {mode.value for mode in Mode}
+    if unknown or not names:
+        raise DataError(f"--modes takes {' and '.join(Mode)}, joined by a comma; not {text!r}.")
+    return tuple(Mode(name) for name in dict.fromkeys(names))
 
 
 def exit_code(records: list[Record], remaining: int) -> int:

@@ -13,9 +13,12 @@ from harness.run import DeviceInfo
 from harness.telemetry import Conditions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from harness.plan import Plan
+    from harness.timing.server import Arrival, Port
 
 GUARD_BYTES = 4096
 GUARD_BITS = 0x7F5A
@@ -217,6 +220,19 @@ class Device(Protocol):
 
     def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
         """Time one window: operations on the first `unscored` slots, then one on each of the others, timed as one."""
+        ...
+
+    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None]) -> Port:
+        """Requests on this device, for the server loop.
+
+        Args:
+            keys: operation of each contender.
+            requests_each: requests of each contender; the n-th one works on slot n.
+            between: called after every request with the one that follows, to refresh what that one needs.
+
+        Raises:
+            MachineFault: the device has no server mode.
+        """
         ...
 
     def bind_stand_in(self, original: OperationInfo, delay_ns: int) -> OperationInfo:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from harness.devices import ArenaLayout, BufferSet, MachineFault, OperationInfo, WindowTime
 from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import BoundPlan, Module, check, fault
+from harness.devices.cuda_server import CudaPort
 from harness.devices.cuda_window import Window, Windows
 from harness.model import InfraError
 from harness.plan import Layout, Plan
@@ -20,6 +21,8 @@ from harness.telemetry import Conditions, Telemetry
 
 if TYPE_CHECKING:
     import torch
+
+    from harness.timing.server import Arrival
 
 LIBRARIES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "cuda-core", "cuda-bindings", "nvmath-python", "nvidia-cublas", "numpy")
 
@@ -57,6 +60,7 @@ class CudaDevice:
         self._key = secrets.randbits(64)
         self._operations: dict[str, CudaOperation] = {}
         self._captured: dict[tuple[str, tuple[int, ...], int], Window] = {}
+        self._requests: dict[tuple[str, int], Window] = {}
         self._baselines: dict[str, Any] = {}
         self.info = self._describe(properties)
 
@@ -129,6 +133,8 @@ class CudaDevice:
             self._operations.pop(key, None)
         for captured in [captured for captured in self._captured if captured[0] in keys]:
             self.windows.release(self._captured.pop(captured))
+        for request in [request for request in self._requests if request[0] in keys]:
+            self.windows.release(self._requests.pop(request))
 
     def run(self, key: str, slots: tuple[int, ...]) -> None:
         """Run one operation on each slot and wait.
@@ -164,6 +170,18 @@ class CudaDevice:
         return self._kernels.digest(
             [tensor if tensor.stride(2) == 1 else tensor.transpose(1, 2) for tensor in tensors], self._key
         )
+
+    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None]) -> CudaPort:
+        """Capture a graph for every request, the n-th of each contender on slot n."""
+        graphs = {}
+        for name, key in keys.items():
+            operation = self._operations[key]
+            buffers = self._buffers(operation)
+            for count in range(requests_each):
+                if (key, count) not in self._requests:
+                    self._requests[key, count] = self.windows.capture(operation.enqueue, [buffers[count]], 0, probed=False)
+                graphs[name, count] = self._requests[key, count]
+        return CudaPort(self.windows, graphs, between)
 
     def conditions(self) -> Conditions:
         """Clock, power, temperature and throttle reasons right now."""

@@ -41,10 +41,11 @@ class Windows:
         self._read = torch.zeros(words, dtype=torch.float32, device="cuda")
         self._total = torch.zeros((), dtype=torch.float32, device="cuda")
 
-    def capture(self, enqueue: Enqueue, buffers: Sequence[BufferSet], unscored: int) -> Window:
+    def capture(self, enqueue: Enqueue, buffers: Sequence[BufferSet], unscored: int, probed: bool = True) -> Window:
         """Capture `unscored` operations, a clock probe, an event, the other operations, an event, and a clock probe.
 
-        Operations follow one another on one stream, so that each starts when every node of the one before has ended.
+        A request of server mode is one operation between two events, without probes. Operations follow one another on one
+        stream, so that each starts when every node of the one before has ended.
         """
         runtime, handle = self._runtime, self._stream.cuda_stream
         start, stop = check(runtime.cudaEventCreate()), check(runtime.cudaEventCreate())
@@ -52,12 +53,14 @@ class Windows:
         try:
             for one in buffers[:unscored]:
                 enqueue(one)
-            self._kernels.probe(0)
+            if probed:
+                self._kernels.probe(0)
             check(runtime.cudaEventRecordWithFlags(start, handle, runtime.cudaEventRecordExternal))
             for one in buffers[unscored:]:
                 enqueue(one)
             check(runtime.cudaEventRecordWithFlags(stop, handle, runtime.cudaEventRecordExternal))
-            self._kernels.probe(1)
+            if probed:
+                self._kernels.probe(1)
         except BaseException:
             runtime.cudaStreamEndCapture(handle)
             raise
@@ -73,20 +76,44 @@ class Windows:
         Raises:
             SubmissionFault, MachineFault: the work failed.
         """
-        import torch
-
         runtime, handle = self._runtime, self._stream.cuda_stream
         # Warm windows are flushed too: their unscored operations then find memory as everybody's do, and load the set.
+        self.flush()
+        check(runtime.cudaGraphLaunch(window.executable, handle))
+        check(runtime.cudaStreamSynchronize(handle))
+        return WindowTime(window_ns=self.elapsed_ns(window), sm_clock_mhz=self._kernels.clock_mhz())
+
+    def flush(self) -> None:
+        """Put on the stream: replace everything in L2 by clean lines of the harness's own."""
+        import torch
+
         with torch.cuda.stream(self._stream):
             self._written.fill_(1.0)
             torch.sum(self._read, dim=0, out=self._total)
-        check(runtime.cudaCtxResetPersistingL2Cache())
-        check(runtime.cudaGraphLaunch(window.executable, handle))
-        check(runtime.cudaStreamSynchronize(handle))
-        window_ns = round(check(runtime.cudaEventElapsedTime(window.start, window.stop)) * 1e6)
-        if window_ns <= 0:
+        check(self._runtime.cudaCtxResetPersistingL2Cache())
+
+    def launch(self, window: Window) -> None:
+        """Launch a window and do not wait."""
+        check(self._runtime.cudaGraphLaunch(window.executable, self._stream.cuda_stream))
+
+    def is_idle(self) -> bool:
+        """Whether everything on the stream is done.
+
+        Raises:
+            SubmissionFault, MachineFault: the work failed.
+        """
+        (code,) = self._runtime.cudaStreamQuery(self._stream.cuda_stream)
+        if code == self._runtime.cudaError_t.cudaErrorNotReady:
+            return False
+        check((code,))
+        return True
+
+    def elapsed_ns(self, window: Window) -> int:
+        """Length of a window that is complete, in nanoseconds."""
+        elapsed_ns: int = round(check(self._runtime.cudaEventElapsedTime(window.start, window.stop)) * 1e6)
+        if elapsed_ns <= 0:
             raise MachineFault(Reason.DEVICE_ERROR, "a window's events are not in order", fatal=False)
-        return WindowTime(window_ns=window_ns, sm_clock_mhz=self._kernels.clock_mhz())
+        return elapsed_ns
 
     def release(self, window: Window) -> None:
         """Free a window."""

@@ -99,6 +99,24 @@ def hodges_lehmann(log_ratios: Sequence[float] | Floats) -> Interval:
     return Interval(value=math.exp(bounds.value), low=math.exp(bounds.low), high=math.exp(bounds.high))
 
 
+def median_ratio(baseline_ns: Sequence[int], submission_ns: Sequence[int]) -> Interval:
+    """Ratio of two medians with its 95 % interval; above 1 the submission wins.
+
+    The medians' intervals come from order statistics (the binomial distribution of how many samples lie below a median, in
+    its normal approximation), their standard errors in the log domain add in squares.
+
+    Args:
+        baseline_ns: times of independent requests, in nanoseconds.
+        submission_ns: the submission's, of other requests of the same trace.
+
+    Raises:
+        ValueError: fewer than 8 samples, or one that is not a positive integer.
+    """
+    errors = math.hypot(_log_median_error(baseline_ns), _log_median_error(submission_ns))
+    value = median_ns(baseline_ns) / median_ns(submission_ns)
+    return Interval(value=value, low=value * math.exp(-1.96 * errors), high=value * math.exp(1.96 * errors))
+
+
 class Bounds(NamedTuple):
     """Hodges-Lehmann estimates and the ends of their intervals, float64, in the domain of the data."""
 
@@ -220,6 +238,16 @@ def agreement(intervals: Sequence[Interval]) -> Agreement:
         geomean=mean,
         median_half_width=(half_widths[(count - 1) // 2] + half_widths[count // 2]) / 2,
     )
+
+
+def _log_median_error(values_ns: Sequence[int]) -> float:
+    """Standard error of the logarithm of a median."""
+    count = len(values_ns)
+    if count < 8:
+        raise ValueError(f"a median's interval needs 8 samples, not {count}.")
+    ordered = sorted(values_ns)
+    below = int(count / 2 - 0.98 * math.sqrt(count))
+    return (_log(ordered[count - 1 - below]) - _log(ordered[below])) / (2 * 1.96)
 
 
 def _log(ratio: float) -> float:

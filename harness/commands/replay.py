@@ -1,0 +1,58 @@
+"""`hgemm replay`: measure one shape of a run again, from its stored seed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.replay import Replay
+
+
+def replay(
+    run: Annotated[Path, typer.Argument(help="Directory of the run.", show_default=False)],
+    shape: Annotated[str, typer.Option(help="The shape, MxNxK.", show_default=False)],
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda:0, …")] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
+) -> None:
+    """Measure one shape of a run again, from the seed that its record holds, and say whether it comes out the same.
+
+    The same inputs, orders and arrivals are drawn; times differ as far as their intervals allow.
+
+    Exit codes: 0 it reproduces, 1 it does not, 3 the machine failed.
+    """
+    from harness.evaluate import Evaluator
+    from harness.problem import Problem
+    from harness.replay import replay as replay_record
+    from harness.run import Run
+
+    recorded = Run.read(run)
+    problem = Problem.parse(shape, recorded.header.submission.track)
+    if device == "auto" and recorded.header.device.profile == "cpu":
+        device = "cpu"
+    with Evaluator(device, recorded.header.protocol) as evaluator:
+        result = replay_record(recorded, problem, evaluator)
+    if json:
+        typer.echo(result.model_dump_json(indent=2))
+    else:
+        _print(result)
+    sys.exit(0 if result.reproduces else 1)
+
+
+def _print(result: Replay) -> None:
+    from harness.commands.tables import plain_table, stdout
+
+    out = stdout()
+    out.print(f"{result.run}, {result.problem}: {result.then.status} then, {result.now.status} now", highlight=False)
+    if result.now.detail:
+        out.print(result.now.detail, highlight=False)
+    table = plain_table("measure", "baseline", "then", "now", "")
+    for ratio in result.ratios:
+        then, now = (f"{each.value:.3f} ({each.low:.3f}-{each.high:.3f})" for each in (ratio.then, ratio.now))
+        table.add_row(str(ratio.measure), ratio.baseline, then, now, "" if ratio.reproduces else "differs")
+    if result.ratios:
+        out.print(table)
+    out.print("it reproduces" if result.reproduces else "it does not reproduce", highlight=False)

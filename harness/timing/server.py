@@ -1,0 +1,156 @@
+"""Server timing: requests that arrive at random times, whether or not the device is free.
+
+The loop is open: arrival times are drawn before anything runs (Poisson, seeded), and a request that finds the device busy
+waits in line while its latency, counted from the scheduled arrival, goes on. A closed loop, which sends the next request
+when the last one is answered, hides exactly the delays that users see (coordinated omission).
+
+The loop below knows devices only as a `Port`, so it serves a GPU and a simulation alike.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+MAX_RATE_PER_S = 1_000.0
+"""Arrivals per second over all contenders, at most."""
+UTILISATION = 0.5
+"""Share of its time that a device would be busy if every request took as long as the autotuned baseline's does offline."""
+MAX_DISTURBED_SHARE = 0.05
+"""If more requests than this arrive while the last one is being cleaned up after, the rate is lowered."""
+RATE_CUT = 0.5
+"""By how much it is lowered."""
+MIN_SAMPLES = {50: 1, 90: 64, 99: 662}
+"""Samples without which a percentile is not given: those of MLPerf's early stopping (662 for p99, 64 for p90)."""
+
+
+class Arrival(NamedTuple):
+    """A request that will arrive."""
+
+    number: int
+    contender: str
+    at_ns: int
+    """Scheduled arrival, from the start of the trace."""
+
+
+class Served(NamedTuple):
+    """A request that was answered."""
+
+    arrival: Arrival
+    started_ns: int
+    """When it was handed to the device, from the start of the trace."""
+    completed_ns: int
+    """When its completion was seen."""
+    device_ns: int
+    """Time on the device, by its own events."""
+    disturbed: bool
+    """Whether it arrived while the device was cleaning up after the last one: then its device time does not count."""
+
+    @property
+    def latency_ns(self) -> int:
+        """From the scheduled arrival to completion."""
+        return self.completed_ns - self.arrival.at_ns
+
+
+class Port(Protocol):
+    """A device as the loop sees it."""
+
+    poll_resolution_ns: int
+    """Longest time so far between two looks at whether a request was complete."""
+
+    def now_ns(self) -> int:
+        """The host's clock."""
+        ...
+
+    def wait_until(self, time_ns: int) -> None:
+        """Return at that time of the host's clock, or at once if it has passed."""
+        ...
+
+    def launch(self, arrival: Arrival) -> None:
+        """Hand a request to the device."""
+        ...
+
+    def finish(self) -> int:
+        """Poll until the request is complete; its time on the device in nanoseconds."""
+        ...
+
+    def clean_up(self, following: Arrival | None) -> None:
+        """Start to bring the device into the state in which the following request must find it; do not wait."""
+        ...
+
+    def is_clean(self) -> bool:
+        """Whether that is done."""
+        ...
+
+
+def trace(contenders: Sequence[str], requests_each: int, rate_per_s: float, seed: int) -> tuple[Arrival, ...]:
+    """Poisson arrivals: independent exponential gaps; the contenders share them in random order, equally often.
+
+    Args:
+        contenders: who answers.
+        requests_each: requests of each contender.
+        rate_per_s: arrivals per second, over all contenders.
+        seed: decides everything.
+
+    Raises:
+        ValueError: nothing to serve, or a rate that is not positive and finite.
+    """
+    if not contenders or requests_each < 1 or not 0 < rate_per_s < math.inf:
+        raise ValueError("a trace needs contenders, requests and a positive, finite rate.")
+    rng = random.Random(seed)
+    order = [name for _ in range(requests_each) for name in rng.sample(list(contenders), len(contenders))]
+    arrivals, at_ns = [], 0.0
+    for index, name in enumerate(order):
+        at_ns += rng.expovariate(rate_per_s) * 1e9
+        arrivals.append(Arrival(index, name, round(at_ns)))
+    return tuple(arrivals)
+
+
+def serve(arrivals: Sequence[Arrival], port: Port) -> tuple[Served, ...]:
+    """Answer every arrival in order, each at its time or as soon after as the device is free."""
+    served = []
+    port.clean_up(arrivals[0])
+    while not port.is_clean():
+        pass
+    origin_ns = port.now_ns()
+    for index, arrival in enumerate(arrivals):
+        port.wait_until(origin_ns + arrival.at_ns)
+        disturbed = not port.is_clean()
+        while not port.is_clean():
+            pass
+        started_ns = port.now_ns() - origin_ns
+        port.launch(arrival)
+        device_ns = port.finish()
+        completed_ns = port.now_ns() - origin_ns
+        port.clean_up(arrivals[index + 1] if index + 1 < len(arrivals) else None)
+        served.append(Served(arrival, started_ns, completed_ns, device_ns, disturbed))
+    return tuple(served)
+
+
+def rate_for(autotuned_ns: float) -> float:
+    """Arrivals per second over all contenders, which depend on the baselines only: min(1,000, 0.5 / autotuned time).
+
+    Args:
+        autotuned_ns: the autotuned baseline's time per launch offline, in nanoseconds.
+    """
+    return min(MAX_RATE_PER_S, UTILISATION / (autotuned_ns * 1e-9))
+
+
+def too_disturbed(disturbed: int, latency_ns: Mapping[str, Sequence[int]]) -> bool:
+    """Whether so many requests arrived during clean-up that the rate must be lowered.
+
+    Args:
+        disturbed: requests that did.
+        latency_ns: latencies of all requests, by contender.
+    """
+    return disturbed > MAX_DISTURBED_SHARE * sum(len(latencies) for latencies in latency_ns.values())
+
+
+def percentile_ns(values_ns: Sequence[int], percent: int) -> int | None:
+    """The nearest-rank percentile, or None where too few samples stand behind it (`MIN_SAMPLES`)."""
+    if len(values_ns) < MIN_SAMPLES[percent]:
+        return None
+    ordered = sorted(values_ns)
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]

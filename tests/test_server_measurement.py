@@ -1,0 +1,135 @@
+"""Server mode through Bench and Measurement over a device in this process: what it records, and what it does not fall for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from fake_device import Contender, FakeDevice, FakeDriver, FakePort, Run, honest, plan
+
+from harness.devices import BufferSet
+from harness.measurement import Job, Measured, Measurement
+from harness.plan import Layout
+from harness.problem import Problem
+from harness.protocol import protocol_for
+from harness.record import SUBMISSION, L2State, Measure, Mode, Reason, Status, StopReason
+from harness.timing.server import MAX_RATE_PER_S, RATE_CUT
+from harness.timing.statistics import median_ratio
+
+SERVER = Measure(mode=Mode.SERVER, l2_state=L2State.COLD)
+PROBLEM = Problem(m=16, n=24, k=40)
+
+
+def measured(submission: Contender | Run = honest, requests: int = 24) -> tuple[Measured, FakeDevice]:
+    device = FakeDevice(submission)
+    protocol = protocol_for(device.profile).model_copy(
+        update={"measures": (SERVER,), "server_requests": requests, "window_ns": 200_000}
+    )
+    job = Job(PROBLEM, plan(), {}, 0, 0, "00" * 16, rankable=True)
+    return Measurement(FakeDriver(device), protocol, job, {}).run(), device
+
+
+def test_a_server_record_holds_medians_rates_and_every_request() -> None:
+    result, _ = measured(Contender(launch_ns=5_000))
+    assert result.record.status is Status.VERIFIED, result.record.detail
+    (timing,) = result.record.timings
+    assert timing.measure == SERVER
+    assert timing.stopped is StopReason.SIZED
+    assert timing.rounds == 24
+    assert {name: contender.launch_ns for name, contender in timing.contenders.items()} == {
+        SUBMISSION: 5_000,
+        "torch_matmul": 10_000,
+        "torch_matmul_fp32": 15_000,
+    }
+    assert timing.speedups["torch_matmul"].value == pytest.approx(2.0)
+    assert timing.best_baseline == "torch_matmul"
+    assert timing.requests is not None
+    assert timing.requests.rate_per_s == MAX_RATE_PER_S
+    assert timing.requests.disturbed == 0
+    assert timing.requests.device_p90_ns == {}
+    lines = {line.contender: line for line in result.samples}
+    assert {len(line.window_ns) for line in lines.values()} == {24}
+    assert {len(line.latency_ns) for line in lines.values()} == {24}
+    assert all(latency >= 5_000 for latency in lines[SUBMISSION].latency_ns)
+
+
+def test_p90_is_given_from_64_samples_on() -> None:
+    result, _ = measured(requests=64)
+    (timing,) = result.record.timings
+    assert timing.requests is not None
+    assert timing.requests.device_p90_ns == {SUBMISSION: 5_000, "torch_matmul": 10_000, "torch_matmul_fp32": 15_000}
+
+
+def test_a_busy_clean_up_lowers_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakePort, "clean_ns", 400_000)
+    result, _ = measured()
+    (timing,) = result.record.timings
+    assert timing.requests is not None
+    assert timing.requests.rate_per_s <= MAX_RATE_PER_S * RATE_CUT
+
+
+def all_at_once() -> Run:
+    """Computes every request's output in the first one, and nothing in those that follow."""
+    calls = [0]
+
+    def run(buffers: BufferSet) -> None:
+        calls[0] += 1
+        if calls[0] <= 60 or calls[0] % 24 == 1:
+            honest(buffers)
+
+    return run
+
+
+def one_late() -> Run:
+    """Leaves its output unwritten, and writes that of the request before: all is there when the trace ends."""
+    before: list[BufferSet] = []
+    calls = [0]
+
+    def run(buffers: BufferSet) -> None:
+        calls[0] += 1
+        if calls[0] < 90:
+            honest(buffers)
+            return
+        if before:
+            honest(before.pop())
+        before.append(buffers)
+
+    return run
+
+
+def changes_inputs() -> Run:
+    calls = [0]
+
+    def run(buffers: BufferSet) -> None:
+        calls[0] += 1
+        if calls[0] > 90:
+            buffers.a.zero_()
+        honest(buffers)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("cheat", "reason"),
+    [(all_at_once, Reason.UNWRITTEN), (one_late, Reason.UNWRITTEN), (changes_inputs, Reason.INPUT_MODIFIED)],
+)
+def test_a_request_is_answered_in_its_own_time_or_not_at_all(cheat: object, reason: Reason) -> None:
+    result, _ = measured(cheat(), requests=48)  # type: ignore[operator]
+    assert (result.record.status, result.record.reason) == (Status.REJECTED, reason), result.record.detail
+
+
+def test_a_layout_of_its_own_is_served_as_such() -> None:
+    result, _ = measured(Contender(layout=Layout.NN, launch_ns=20_000))
+    (timing,) = result.record.timings
+    assert timing.speedups["torch_matmul"].value == pytest.approx(0.5)
+
+
+def test_the_interval_of_a_ratio_of_medians() -> None:
+    # 100 samples 1..100: the median is 50, its order statistics are the 41st and the 60th sample.
+    values = list(range(1, 101))
+    found = median_ratio([10 * value for value in values], values)
+    assert found.value == pytest.approx(10.0, rel=0.02)
+    half = (2 * ((math.log(60 / 41) / 2) ** 2)) ** 0.5
+    assert math.log(found.high / found.value) == pytest.approx(half, rel=0.05)
+    with pytest.raises(ValueError, match="8 samples"):
+        median_ratio([1] * 7, [1] * 8)
