@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from harness.machine import DeviceLock, choose_device, why_not_rankable
 from harness.measurement import Job, Measured, Measurement, shape_seed
 from harness.model import DataError, InfraError
 from harness.plan import Kernel, Plan, Unsupported
-from harness.planner import PlanFailure, PlanOutcome, make_plans
+from harness.planner import SNAPSHOT, PlanFailure, PlanOutcome, make_plans
 from harness.problem import Problem
 from harness.profiles import DeviceProfile
 from harness.protocol import Protocol, Purpose, protocol_for
@@ -77,6 +78,7 @@ class Evaluator:
         self._segment = 0
         self._secret = b""
         self._not_rankable = ""
+        self._tenant = ""
         self._deaths: dict[str, int] = {}
         self._known: dict[Problem, dict[str, dict[str, str]]] = {}
 
@@ -181,6 +183,10 @@ class Evaluator:
     def _attempt(self, prepared: Prepared, problem: Problem, attempt: int, seed: str = "") -> Measured:
         plan = prepared.outcomes[problem]
         assert isinstance(plan, Plan)
+        if self.profile.is_cpu and self._tenant not in ("", prepared.submission.tree_sha256):
+            # Host code that ran in a worker may have changed it for whoever comes next.
+            self._replace_worker()
+        self._tenant = prepared.submission.tree_sha256
         try:
             driver = self._in_segment()
         except (WorkerDied, WorkerTimeout, MachineFault) as error:
@@ -286,7 +292,11 @@ def prepare(
     for outcome in outcomes.values():
         if isinstance(outcome, Plan):
             kernels.update({kernel.sha256(): kernel for kernel in outcome.kernels.values()})
-    return Prepared(submission, outcomes, build_kernels(submission.root, kernels.values(), profile, options, progress))
+    with tempfile.TemporaryDirectory(prefix="hgemm-build-") as directory:
+        # What is built is what was read and hashed, whatever plan.py did to the submission's directory meanwhile.
+        copy = Path(directory) / SNAPSHOT
+        submission.write_to(copy)
+        return Prepared(submission, outcomes, build_kernels(copy, kernels.values(), profile, options, progress))
 
 
 def _artifact(prepared: Prepared, kernel: Kernel) -> str:

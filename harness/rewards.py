@@ -9,7 +9,6 @@ from harness.record import L2State, Measure, Mode, Record, Status
 
 FLOOR = -1.0
 """Reward of every record that is not verified."""
-CEILING = 1.0
 
 MEASURE = Measure(mode=Mode.OFFLINE, l2_state=L2State.COLD)
 """What is rewarded: the measure that ranks."""
@@ -18,10 +17,11 @@ MEASURE = Measure(mode=Mode.OFFLINE, l2_state=L2State.COLD)
 def reward(record: Record) -> float:
     """What a record is worth, from -1 to 1.
 
-    For a verified record: log2 of the lower end of the 95 % interval of (anchor's time / submission's time), offline on cold
-    data, clipped to [-1, 1]. So 0 is as fast as the anchor, 1 is at least twice as fast, -1 at most half as fast. The anchor
-    is the last baseline that the record declares: the autotuned one on CUDA devices, the product through fp32 on a CPU. The
-    lower end is used so that a noisy measurement is paid less than a precise one of the same kernel.
+    For a verified record: x / (1 + |x|) with x = log2 of the lower end of the 95 % interval of (anchor's time / submission's
+    time), offline on cold data. So 0 is as fast as the anchor, 1/2 twice as fast, -1/2 half as fast; both ends are only
+    approached, so that every correct kernel is paid more than a wrong one, and a faster one more than a slower one. The
+    anchor is the last baseline that the record declares: the autotuned one on CUDA devices, the product through fp32 on a
+    CPU. The lower end is used so that a noisy measurement is paid less than a precise one of the same kernel.
 
     For any other record (rejected, unsupported, infra_error, not_attempted): -1. An infra_error says nothing about the
     submission, so a learner drops such a record rather than learn from it.
@@ -34,5 +34,5 @@ def reward(record: Record) -> float:
     timing = next((timing for timing in record.timings if timing.measure == MEASURE), None)
     if timing is None or not record.baselines:
         raise DataError(f"{record.problem} was verified and not timed; evaluate with purpose screen or full to have a reward.")
-    ratio = timing.speedups[record.baselines[-1]].low
-    return min(CEILING, max(FLOOR, math.log2(ratio)))
+    x = math.log2(timing.speedups[record.baselines[-1]].low)
+    return x / (1 + abs(x))

@@ -234,3 +234,9 @@ def test_leaving_ends_the_worker_and_gives_the_device_back(
     assert [driver.closed for driver in workers.opened] == [1]
     with Evaluator("cpu", PROTOCOL) as again:
         assert outcome(tried(again)) == [VERIFIED]
+
+
+def test_host_code_never_shares_a_worker_with_another_submission(evaluator: Evaluator, workers: Workers) -> None:
+    for name, opened in (("cpu-naive", 1), ("cpu-naive", 1), ("cpu-blocked", 2), ("cpu-naive", 3)):
+        list(evaluator.attempts(prepared(name), PROBLEMS[0]))
+        assert len(workers.opened) == opened
