@@ -42,6 +42,8 @@ COMMANDS = {
     "submit": Command("leaderboard.commands:submit", "Check a submission, measure it on the devices here, and publish it."),
     "publish": Command("leaderboard.commands:publish", "Put a finished run on the board."),
     "rank": Command("leaderboard.commands:rank", "Rank the submissions on the board."),
+    "report": Command("leaderboard.commands:report", "Write a run as one HTML page and its charts as PNG."),
+    "import": Command("leaderboard.commands:import_app", "Take in figures that others publish; never ranked."),
     "board": Command("leaderboard.commands:board_app", "Open the board as an app; rebuild it; withdraw submissions."),
     "schema": Command("harness.commands.schema:schema", "Print the JSON Schema of a file format."),
 }

@@ -1,4 +1,4 @@
-"""Commands of the leaderboard: `hgemm rank`, `publish`, `board` and `submit`."""
+"""Commands of the leaderboard: `hgemm rank`, `publish`, `submit`, `report`, `import` and `board`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ Meant = Annotated[str, typer.Argument(help="Name, name@version, or the start of 
 COLUMNS = ("submission", "authors", "geomean", "95 % interval", "total time", "wins", "verified", "runs")
 
 board_app = typer.Typer(invoke_without_command=True)
+import_app = typer.Typer(no_args_is_help=True)
 
 
 def rank(
@@ -112,6 +113,63 @@ def submit(
     sys.exit(code)
 
 
+def report(
+    run: Annotated[
+        str, typer.Argument(help="A run's directory, or its name in ./runs or leaderboard/data.", show_default=False)
+    ],
+    output: Annotated[Path | None, typer.Option(help="Directory of the report; default report-NAME.")] = None,
+    png: Annotated[bool, typer.Option(help="Also write the charts as PNG, where a browser is here.")] = True,
+) -> None:
+    """Write a run as one HTML page that needs no server, with its charts as PNG beside it."""
+    from harness.commands.show import find_run
+    from harness.run import Run
+    from leaderboard.links import NoLinks
+    from leaderboard.pictures import browser, write_pictures
+    from leaderboard.report import render, run_figures, run_page, write
+    from leaderboard.run_content import RunContent
+
+    found = Run.read(find_run(run))
+    directory = output or Path(f"report-{found.header.name}")
+    content = RunContent.of(found)
+    page = run_page(content, NoLinks())
+    write(directory / "report.html", render(page))
+    typer.echo(directory / "report.html")
+    if png and browser() is None:
+        typer.echo("no PNG: no Chromium or Chrome is on PATH (Debian: apt-get install chromium)", err=True)
+    elif png:
+        for path in write_pictures(run_figures(content), directory, page.title):
+            typer.echo(path)
+
+
+@import_app.callback()
+def import_() -> None:
+    """Take in what others publish, for the Published page; never ranked."""
+
+
+@import_app.command("published")
+def import_published(
+    table: Annotated[Path, typer.Argument(help="CSV: `mnk` with 64_128_256, and a column of speedups per baseline.")],
+    source: Annotated[
+        str | None, typer.Option(help="Where it was published; default the name of the file.")
+    ] = None,
+    kernel: Annotated[str | None, typer.Option(help="Whose speedups they are; default from the file's name.")] = None,
+    device: Annotated[str | None, typer.Option(help="Device that they measured on; default from the file's name.")] = None,
+    track: Annotated[str | None, typer.Option(help="f32 or f16; default from the file's name.")] = None,
+    mode: Annotated[str | None, typer.Option(help="offline or server; default from the file's name.")] = None,
+) -> None:
+    """Take in a table of speedups per shape that others report."""
+    from harness.importers.published import guess_from_name, read_table, reported
+    from leaderboard.published import store
+
+    told = {"device": device, "track": track, "mode": mode, "source": source, "kernel": kernel}
+    about = reported({**guess_from_name(table), **{name: text for name, text in told.items() if text is not None}})
+    found = read_table(table, about)
+    store(found)
+    means = ", ".join(f"{name} {found.arithmetic_mean(name):.3f}" for name in found.baselines)
+    typer.echo(f"{found.title}: {len(found.shapes)} shapes, reported, not measured here")
+    typer.echo(f"arithmetic means: {means}")
+
+
 @board_app.callback()
 def board(
     context: typer.Context,
@@ -122,7 +180,22 @@ def board(
     if context.invoked_subcommand is None:
         from leaderboard.serving import serve
 
+        _open(database).close()
+        typer.echo(f"the board is at http://localhost:{port}; stop it with Ctrl-C", err=True)
         sys.exit(serve(database, port))
+
+
+@board_app.command()
+def export(
+    directory: Annotated[Path, typer.Argument(help="New, empty, or an earlier export, which is replaced.")],
+    database: Url = None,
+) -> None:
+    """Write the board as a static site: no server, for GitHub Pages."""
+    from leaderboard.export import Site
+
+    with _open(database) as board:
+        pages = _with_progress(lambda progress: Site(board, directory, progress).export())
+    typer.echo(f"{directory / 'index.html'} and {pages - 1} more pages", err=True)
 
 
 @board_app.command()

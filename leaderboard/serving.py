@@ -11,6 +11,12 @@ from pathlib import Path
 from harness.model import MissingDependencyError
 
 APP = Path(__file__).with_name("app.py")
+OPTIONS = (
+    "--browser.gatherUsageStats=false",
+    "--client.toolbarMode=minimal",
+    "--theme.light.primaryColor=#3182bd",
+    "--theme.dark.primaryColor=#67a9cf",
+)
 
 
 def serve(database: str | None, port: int) -> int:
@@ -22,5 +28,5 @@ def serve(database: str | None, port: int) -> int:
     if importlib.util.find_spec("streamlit") is None:
         raise MissingDependencyError("streamlit", "leaderboard", "the app")
     environment = {**os.environ, **({"HGEMM_DATABASE": database} if database is not None else {})}
-    options = [f"--server.port={port}", "--browser.gatherUsageStats=false"]
+    options = [f"--server.port={port}", *OPTIONS]
     return subprocess.call([sys.executable, "-m", "streamlit", "run", str(APP), *options], env=environment)

@@ -1,0 +1,1 @@
+"""Importers of what others publish. Nothing imported was measured here, so nothing of it is ever ranked."""

@@ -1,0 +1,1 @@
+"""Pages of the app: thin scripts over pure functions."""

@@ -1,0 +1,35 @@
+"""Published: figures that others report and nobody here measured. Never ranked."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from leaderboard import ui
+from leaderboard.published import headline, imported
+from leaderboard.sentences import NOT_MEASURED
+from leaderboard.views import headline_table, reported_table
+
+
+def render() -> None:
+    """The page."""
+    ui.begin("Published")
+    ui.note(NOT_MEASURED)
+    for source in headline():
+        st.subheader(source.title, anchor=False)
+        ui.note(source.provenance)
+        ui.show_table(headline_table(source), f"published-{source.name}")
+    tables = {each.title: each for each in imported()}
+    st.subheader("Per shape", anchor=False)
+    if not tables:
+        ui.empty(
+            "Nothing is imported",
+            "hgemm import published TABLE.csv",
+            "Import a table of speedups per shape, and it appears here:",
+        )
+        return
+    name = st.selectbox("Table", list(tables), key="table", bind="query-params") or next(iter(tables))
+    ui.note(f"Reported: {tables[name].about.source}")
+    ui.show_table(reported_table(tables[name]), "reported")
+
+
+ui.run(render)

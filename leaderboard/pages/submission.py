@@ -1,0 +1,126 @@
+"""Submission: everything about one run of a submission."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from harness.model import printable
+from harness.profiles import load_profile
+from harness.record import Measure
+from harness.scores import BEST
+from leaderboard import ui
+from leaderboard.charts import panel_values, roofline, speedup_against_roof, speedup_heatmap
+from leaderboard.links import parameters_of_run
+from leaderboard.queries import RunDetails, run_details, run_scores, submission_files
+from leaderboard.shape_queries import ShapeRow, shape_rows, verifications
+from leaderboard.views import (
+    manifest_table,
+    provenance_table,
+    score_table,
+    shape_table,
+    verification_table,
+    worst_rows,
+)
+
+VIEWS = ("Overview", "Heatmap", "Roofline", "Shapes", "Source", "Verification", "Provenance")
+ALL = "all"
+LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".md": "markdown", ".c": "c", ".ptx": "asm"}
+
+
+def render() -> None:
+    """The page."""
+    with st.sidebar:
+        chosen = ui.choose_run("run", "Run")
+    if chosen is None:
+        return
+    ui.begin(f"{chosen.name} {chosen.version}")
+    details = ui.ask(run_details, chosen.run)
+    ui.note(printable(details.description))
+    if chosen.verdict is not None:
+        st.warning(ui.literal(f"{chosen.verdict.value}: {chosen.verdict_reason}"))
+    view = ui.one_of("View", VIEWS, "view")
+    if view == "Overview":
+        _overview(details)
+    elif view == "Source":
+        _source(details)
+    elif view == "Verification":
+        ui.show_table(verification_table(ui.ask(verifications, chosen.run)), "verification")
+    elif view == "Provenance":
+        _provenance(details)
+    else:
+        _figures(details, view)
+    ui.permalink({"run": chosen.run, "view": view})
+
+
+def _overview(details: RunDetails) -> None:
+    run = details.summary.run
+    ui.show_table(manifest_table(details), "manifest")
+    if details.because:
+        ui.note(f"Does not rank: {details.because}")
+    st.subheader("Scores", anchor=False)
+    scores = ui.ask(run_scores, run)
+    ui.show_table(score_table([line for line in scores if line.regime is None]), "scores")
+    st.subheader("By regime, against the best baseline", anchor=False)
+    ui.show_table(score_table([line for line in scores if line.regime is not None and line.baseline == BEST]), "regimes")
+    st.subheader("Slowest against the best baseline", anchor=False)
+    measure = details.header.protocol.measures[0]
+    rows = worst_rows(ui.ask(shape_rows, run, measure, BEST))
+    ui.show_table(shape_table(rows, ui.LINKS, parameters_of_run(details, measure, BEST)), "worst-shapes")
+
+
+def _figures(details: RunDetails, view: str) -> None:
+    measure, baseline = _measure(details)
+    rows = ui.ask(shape_rows, details.summary.run, measure, baseline)
+    profile = load_profile(details.header.device.profile)
+    parameters = parameters_of_run(details, measure, baseline)
+    clicked = None
+    if view == "Heatmap":
+        clicked = _heatmap(rows)
+    elif view == "Roofline":
+        clicked = ui.show_figure(speedup_against_roof(rows, profile), "roof", "Speedup against speed-of-light time")
+        clicked = clicked or ui.show_figure(roofline(rows, profile), "roofline", "Roofline of submission and baseline")
+    else:
+        ui.show_table(shape_table(rows, ui.LINKS, parameters), "shapes")
+    if clicked:
+        st.switch_page("pages/shape.py", query_params={"shape": clicked, **parameters})
+
+
+def _heatmap(rows: tuple[ShapeRow, ...]) -> str | None:
+    with st.sidebar:
+        panel = st.selectbox("One panel per", ("k", "m", "n"), key="panel", bind="query-params") or "k"
+        values = [ALL, *map(str, panel_values(rows, panel))]
+        only = st.selectbox(panel.upper(), values, key="only", bind="query-params") or ALL
+    ui.note("Blue is faster than the baseline, orange slower. Click a cell for its shape.")
+    figure = speedup_heatmap(rows, panel, None if only == ALL else int(only))
+    return ui.show_figure(figure, f"heatmap-{panel}-{only}", "Heatmap of speedups", wide=only == ALL)
+
+
+def _measure(details: RunDetails) -> tuple[Measure, str]:
+    measures = {str(each): each for each in details.header.protocol.measures}
+    with st.sidebar:
+        measure = st.selectbox("Measure", list(measures), key="measure", bind="query-params")
+        baseline = st.selectbox("Baseline", (BEST, *details.header.protocol.baselines), key="baseline", bind="query-params")
+    return measures.get(measure or "", next(iter(measures.values()))), baseline or BEST
+
+
+def _source(details: RunDetails) -> None:
+    files = {file.name: file for file in ui.ask(submission_files, details.summary.tree_sha256)}
+    name = st.selectbox("File", sorted(files), key="file", bind="query-params")
+    if name is None:
+        return
+    file, suffix = files[name], Path(name).suffix
+    if suffix == ".cubin":
+        ui.note(f"{name} is binary, {file.size_bytes} bytes; its source lies beside it.")
+    else:
+        st.code(file.content.decode("utf-8", "replace"), language=LANGUAGES.get(suffix, "cpp"), line_numbers=True)
+    st.download_button("Download", file.content, Path(name).name, "application/octet-stream", on_click="ignore")
+
+
+def _provenance(details: RunDetails) -> None:
+    st.code(" ".join(details.header.command), language="bash")
+    ui.show_table(provenance_table(details), "provenance")
+
+
+ui.run(render)

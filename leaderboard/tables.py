@@ -1,0 +1,140 @@
+"""Table: rows of values with a heading, shown as HTML and downloaded as CSV or JSON. The app and the export share it.
+
+What is downloaded is what is shown: the same rows and columns in the same order, figures unrounded.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+Value = str | int | float | None
+Row = Mapping[str, Value]
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How text starts that a spreadsheet may execute (OWASP, CSV injection)."""
+
+
+class Column(NamedTuple):
+    """One column."""
+
+    name: str
+    """Key of the row's value, and heading of downloads."""
+    title: str
+    """Heading on the page; empty hides the column there and in downloads."""
+    show: Callable[[Value], str] = lambda value: "" if value is None else str(value)
+    """The value as text."""
+    help: str = ""
+    """What it is, on hover."""
+    link: Callable[[Row], str] | None = None
+    """Address that the cell leads to; empty for none."""
+    badge: bool = False
+    """Whether words of the cell are drawn as badges."""
+
+
+class Table(NamedTuple):
+    """Rows under columns."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+    def only(self, titles: Iterable[str]) -> Table:
+        """The table with these columns alone, in the order that it has; all of them if none is named."""
+        kept = tuple(column for column in self.columns if column.title in set(titles))
+        return self._replace(columns=kept or self.columns)
+
+    def sorted_by(self, title: str, descending: bool = True) -> Table:
+        """Rows by a column; those without a value last, either way; equal ones keep their order."""
+        name = next((column.name for column in self.columns if column.title == title), None)
+        if name is None:
+            return self
+        known = [row for row in self.rows if row[name] is not None]
+        known.sort(key=lambda row: _sort_key(row[name]), reverse=descending)
+        return self._replace(rows=(*known, *(row for row in self.rows if row[name] is None)))
+
+    def csv(self) -> str:
+        """RFC 4180, with text that a spreadsheet would execute behind an apostrophe."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\r\n")
+        writer.writerow([column.name for column in self.columns])
+        for row in self.rows:
+            writer.writerow([harmless(row[column.name]) for column in self.columns])
+        return text.getvalue()
+
+    def json(self) -> str:
+        """A list of objects; `<` is escaped, so that nothing in it is read as HTML."""
+        rows = [{column.name: row[column.name] for column in self.columns} for row in self.rows]
+        return json.dumps(rows, indent=1, ensure_ascii=False).replace("<", "\\u003c")
+
+    def html(self, label: str) -> Markup:
+        """A `<table>` in a box that scrolls sideways on narrow screens. Nothing in a cell is read as HTML.
+
+        Args:
+            label: names the table to those who hear the page.
+        """
+        numeric = [_is_numeric(self.rows, column.name) for column in self.columns]
+        heads = Markup("").join(map(_head, self.columns, numeric))
+        lines = Markup("").join(
+            Markup("<tr>{}</tr>").format(Markup("").join(_cell(row, column, right) for column, right in self._under(numeric)))
+            for row in self.rows
+        )
+        frame = Markup(
+            '<div class="hg-scroll" tabindex="0"><table class="hg" aria-label="{}"><thead><tr>{}</tr></thead>{}</table></div>'
+        )
+        return frame.format(label, heads, Markup("<tbody>{}</tbody>").format(lines))
+
+    def _under(self, numeric: Sequence[bool]) -> list[tuple[Column, bool]]:
+        return list(zip(self.columns, numeric, strict=True))
+
+
+def harmless(value: Value) -> Value:
+    """A value as a cell of a CSV file: numbers stay, text is never a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def figure(places: int, unit: str = "") -> Callable[[Value], str]:
+    """Shows a number with that many decimals."""
+    return lambda value: "" if value is None else f"{float(value):,.{places}f}{unit}"
+
+
+def percent(value: Value) -> str:
+    """Shows a share."""
+    return "" if value is None else f"{float(value):.1%}"
+
+
+def microseconds(value: Value) -> str:
+    """Shows nanoseconds as microseconds with four digits."""
+    return "" if value is None else f"{float(value) / 1e3:,.4g}" if float(value) < 1e7 else f"{float(value) / 1e3:,.0f}"
+
+
+def _sort_key(value: Value) -> tuple[int, float, str]:
+    return (1, 0.0, value.casefold()) if isinstance(value, str) else (0, float(value or 0), "")
+
+
+def _is_numeric(rows: Sequence[Row], name: str) -> bool:
+    return any(isinstance(row[name], int | float) for row in rows)
+
+
+def _head(column: Column, right: bool) -> Markup:
+    return Markup('<th scope="col" title="{}"{}>{}</th>').format(column.help, _RIGHT if right else "", column.title)
+
+
+def _cell(row: Row, column: Column, right: bool) -> Markup:
+    text = column.show(row[column.name])
+    shown = Markup(" ").join(map(_badge, text.split())) if column.badge else escape(text)
+    link = column.link(row) if column.link else ""
+    if link:
+        shown = Markup('<a href="{}">{}</a>').format(link, shown)
+    return Markup("<td{}>{}</td>").format(_RIGHT if right else "", shown)
+
+
+def _badge(word: str) -> Markup:
+    return Markup('<span class="hg-badge">{}</span>').format(word)
+
+
+_RIGHT = Markup(' class="hg-n"')
