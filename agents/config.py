@@ -1,0 +1,192 @@
+"""KernelConfig: one point of the agent's action space, and the sizes that follow from it."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+from harness.model import Count, Model, Positive
+from harness.plan import Layout
+from harness.plan_arguments import OneOf
+from harness.problem import Problem
+
+BARRIER_BYTES = 8
+MAX_PANEL = 64
+"""Rows of Q at most whose sums leave together: 128 bytes of C, the widest swizzle of TMA."""
+
+
+class Family(StrEnum):
+    """Which design a kernel follows."""
+
+    WS_PERSISTENT = "ws_persistent"
+    """Persistent, warp-specialised, for products that compute bounds."""
+    SPLITK = "splitk"
+    """Several CTAs share a tile, for long K and few tiles."""
+    LATENCY = "latency"
+    """The shortest way from launch to result, for small products."""
+    SKINNY = "skinny"
+    """Bandwidth first, for products with one short side."""
+    OUTPUT = "output"
+    """Persistent with C double-buffered on its way out, for short K."""
+    UNALIGNED = "unaligned"
+    """Without TMA, for rows that do not start at multiples of 16 bytes."""
+
+
+class Split(StrEnum):
+    """How CTAs that share a tile add up their sums."""
+
+    NONE = "none"
+    """They do not share."""
+    CLUSTER = "cluster"
+    """In each other's shared memory, as one cluster."""
+    WORKSPACE = "workspace"
+    """In the workspace; the last to arrive adds up, in a fixed order, and sets the tile's counter back to zero."""
+    KERNEL = "kernel"
+    """In the workspace; a second kernel adds up."""
+
+
+class Store(StrEnum):
+    """How C leaves."""
+
+    TMA = "tma"
+    """Through shared memory and TMA."""
+    DIRECT = "direct"
+    """From registers, with a test of every bound."""
+
+
+class Cache(StrEnum):
+    """What the loads and stores tell the L2."""
+
+    PLAIN = "plain"
+    """Nothing."""
+    STREAM_P = "stream_p"
+    """P is read once and Q again and again."""
+    STREAM_C = "stream_c"
+    """C is not read again."""
+
+
+class KernelConfig(Model):
+    """A kernel and how it is launched. P is A and Q is B, or, swapped, the other way round; see pieces/tile.cuh.j2."""
+
+    family: OneOf[Family]
+    """Family."""
+    layout: OneOf[Layout]
+    """Layout of B."""
+    swapped: bool = False
+    """Whether the rows of a warpgroup instruction lie along N rather than M."""
+    bm: Positive
+    """Rows of P in a tile."""
+    bn: Positive
+    """Rows of Q in a tile."""
+    bk: Positive = 64
+    """K of one stage."""
+    stages: Positive
+    """Stages of the ring."""
+    warpgroups: Positive = 1
+    """Warpgroups that multiply."""
+    ping_pong: bool = False
+    """Whether each warpgroup has tiles of its own."""
+    cluster_p: Positive = 1
+    """CTAs of a cluster along P, which load Q together."""
+    cluster_q: Positive = 1
+    """CTAs of a cluster along Q, which load P together."""
+    ctas_per_sm: Positive = 1
+    """CTAs that a multiprocessor shall hold."""
+    split: OneOf[Split] = Split.NONE
+    """How CTAs share a tile."""
+    splits: Positive = 1
+    """CTAs that share a tile."""
+    store: OneOf[Store] = Store.TMA
+    """How C leaves."""
+    buffers: Count = 0
+    """Panels of C in shared memory per warpgroup beside the ring; 0 sends C through the ring."""
+    cache: OneOf[Cache] = Cache.PLAIN
+    """Hints to the L2."""
+    group: Positive = 8
+    """Tiles along P in a band of the raster."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 64 rows of P per warpgroup."""
+        return self.bm // 64 // (1 if self.ping_pong else self.warpgroups)
+
+    @property
+    def sums_per_thread(self) -> int:
+        """Accumulators of a thread."""
+        return self.blocks * self.bn // 2
+
+    @property
+    def p_width(self) -> int:
+        """Rows of P in one panel where P is stored across K, else 0."""
+        return 64 if self.swapped and self.layout is Layout.NN else 0
+
+    @property
+    def q_width(self) -> int:
+        """Rows of Q in one panel where Q is stored across K, else 0."""
+        across = not self.swapped and self.layout is Layout.NN
+        return next((width for width in (64, 32, 16) if self.bn % width == 0), 8) if across else 0
+
+    @property
+    def panel(self) -> int:
+        """Rows of Q whose sums leave together."""
+        widths = (64, 48, 32, 16, 8) if self.swapped else (64, 32, 16, 8)
+        return next(width for width in widths if self.bn % width == 0)
+
+    @property
+    def panels(self) -> int:
+        """Panels of C per warpgroup and tile."""
+        return self.blocks * (self.bn // self.panel)
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage."""
+        return 2 * self.bk * (self.bm + self.bn)
+
+    @property
+    def barrier_offset(self) -> int:
+        """Where the barriers lie: after the ring and C's buffers, or after the larger of the two where C goes through it."""
+        ring = self.stages * self.stage_bytes
+        panel_bytes = 2 * 64 * self.panel * self.warpgroups
+        if self.buffers:
+            return ring + self.buffers * panel_bytes
+        tile_bytes = self.panels * panel_bytes if self.store is Store.TMA else 0
+        return max(ring, tile_bytes, self.shared_sums_bytes)
+
+    @property
+    def shared_sums_bytes(self) -> int:
+        """Bytes of the sums that a cluster exchanges."""
+        return 4 * self.bm * self.bn if self.split is Split.CLUSTER else 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a CTA."""
+        return self.barrier_offset + 2 * self.stages * BARRIER_BYTES
+
+    @property
+    def cluster_ctas(self) -> int:
+        """CTAs that load together."""
+        return self.cluster_p * self.cluster_q
+
+    def rows(self, problem: Problem) -> int:
+        """Rows of P."""
+        return problem.n if self.swapped else problem.m
+
+    def columns(self, problem: Problem) -> int:
+        """Rows of Q."""
+        return problem.m if self.swapped else problem.n
+
+    def tiles_p(self, problem: Problem) -> int:
+        """Tiles along P, in clusters."""
+        return math.ceil(self.rows(problem) / (self.bm * self.cluster_p))
+
+    def tiles_q(self, problem: Problem) -> int:
+        """Tiles along Q, in clusters."""
+        return math.ceil(self.columns(problem) / (self.bn * self.cluster_q))
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles of C, in clusters."""
+        return self.tiles_p(problem) * self.tiles_q(problem)
+
+    def k_stages(self, problem: Problem) -> int:
+        """Stages that all of K fills."""
+        return math.ceil(problem.k / self.bk)

@@ -1,0 +1,1 @@
+"""Families of kernels: how each renders a configuration and plans a problem."""

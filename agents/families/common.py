@@ -1,0 +1,178 @@
+"""What the families of TMA kernels share: rendering, tensor maps, arguments and the launch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from agents.config import Cache, KernelConfig, Split, Store
+from harness.model import MissingDependencyError
+from harness.plan import Kernel, Language, Launch, Pointer, Scalar, ScalarType, Swizzle, TensorMap
+from harness.plan_arguments import Argument, Buffer, L2Promotion
+from harness.problem import Problem
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+ENTRY = "hgemm"
+WIDE_CLUSTER_REGISTERS = {2: (40, 232), 3: (32, 160)}
+"""Registers of a loading and of a multiplying thread, by warpgroups that multiply: they share 64 Ki, 128 threads each."""
+
+
+class Source(NamedTuple):
+    """A rendered kernel."""
+
+    name: str
+    """Name of the kernel in plans; equal names are equal text."""
+    text: str
+    """CUDA C++."""
+
+    @property
+    def path(self) -> str:
+        """Its file in a submission."""
+        return f"kernels/{self.name}.cu"
+
+    def kernel(self, entry: str = ENTRY) -> Kernel:
+        """The entry as a plan names it."""
+        return Kernel(language=Language.CUDA, source=self.path, entry=entry)
+
+
+def registers(config: KernelConfig) -> tuple[int, int]:
+    """Registers of a thread that loads and of one that multiplies where they are reassigned, else zeros."""
+    return WIDE_CLUSTER_REGISTERS.get(config.warpgroups, (0, 0))
+
+
+def loaders(config: KernelConfig) -> int:
+    """Threads of a persistent kernel that load: a whole warpgroup where registers are reassigned."""
+    return 128 if registers(config)[0] else 32
+
+
+def render(template: str, config: KernelConfig, even: bool = True) -> Source:
+    """The source of a configuration.
+
+    Args:
+        template: name of the template.
+        config: a configuration whose rules hold.
+        even: whether rows of C have an even length, so that two neighbours can be stored at once.
+
+    Raises:
+        MissingDependencyError: jinja2 is absent.
+    """
+    compiled = config.model_copy(
+        update={
+            "group": 1,
+            "splits": config.splits if config.split is Split.CLUSTER else 1,
+            "buffers": config.buffers if config.store is Store.TMA else 0,
+        }
+    )
+    return _render(template, compiled, even or config.store is Store.TMA)
+
+
+def render_text(template: str, config: KernelConfig, **values: object) -> Source:
+    """The source of a configuration from the values that its template names beside `c`, the configuration."""
+    text = _environment().get_template(template).render(**values)
+    head = f"// Generated from agents/templates/{template} for this configuration; edit the template instead.\n"
+    described = f"// {config.model_dump_json(exclude={'group'}, exclude_defaults=True)}\n\n"
+    text = head + described + re.sub(r"\n{3,}", "\n\n", text.strip()) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    swapped = "-swap" if config.swapped else ""
+    return Source(f"{config.family}-{config.bm}x{config.bn}x{config.bk}-{config.layout.lower()}{swapped}-{digest}", text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _render(template: str, config: KernelConfig, even: bool) -> Source:
+    given, taken = registers(config)
+    derived = {
+        "p_width": config.p_width,
+        "q_width": config.q_width,
+        "blocks": config.blocks,
+        "panel": config.panel,
+        "buffers": config.buffers or config.panels,
+        "barrier_offset": config.barrier_offset,
+        "tma_store": config.store is Store.TMA,
+        "even": even,
+        "loaders": loaders(config),
+        "given_registers": given,
+        "taken_registers": taken,
+        "p_hint": 1 if config.cache is Cache.STREAM_P else 0,
+        "q_hint": 2 if config.cache is Cache.STREAM_P else 0,
+        "c_hint": config.cache is Cache.STREAM_C,
+    }
+    return render_text(template, config, c={**config.model_dump(mode="json"), **derived})
+
+
+@functools.cache
+def _environment() -> Environment:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError("jinja2", "agents", "Rendering kernels") from error
+    loader = jinja2.PackageLoader("agents", "templates")
+    return jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False)
+
+
+def maps(config: KernelConfig, problem: Problem) -> tuple[TensorMap, TensorMap]:
+    """Tensor maps of P and Q."""
+    a = _operand(Buffer.A, 0, problem.m, problem.k, config, rows_are_p=not config.swapped)
+    width = config.p_width or config.q_width
+    b = _operand(Buffer.B, width, problem.n, problem.k, config, rows_are_p=config.swapped)
+    return (b, a) if config.swapped else (a, b)
+
+
+def output_map(config: KernelConfig, problem: Problem) -> TensorMap:
+    """Tensor map of C."""
+    return TensorMap(
+        buffer=Buffer.C,
+        dims=(problem.n, problem.m),
+        strides_bytes=(2 * problem.n,),
+        box=(64, config.panel) if config.swapped else (config.panel, 64),
+        swizzle=_swizzle(128 if config.swapped else 2 * config.panel),
+    )
+
+
+def arguments(config: KernelConfig, problem: Problem) -> tuple[Argument, ...]:
+    """Parameters that all kernels of the families begin with."""
+    c: Argument = output_map(config, problem) if config.store is Store.TMA else Pointer(buffer=Buffer.C)
+    return (*maps(config, problem), c, *sizes(config, problem, config.k_stages(problem)))
+
+
+def sizes(config: KernelConfig, problem: Problem, *more: int) -> tuple[Scalar, ...]:
+    """Extents of C, then `more`, then the raster."""
+    raster = (config.tiles_p(problem), config.tiles_q(problem), min(config.group, config.tiles_p(problem)))
+    extents = (config.rows(problem), config.columns(problem), problem.n)
+    return integers(*extents, *more, *raster)
+
+
+def integers(*values: int) -> tuple[Scalar, ...]:
+    """Parameters of type int."""
+    return tuple(Scalar(dtype=ScalarType.I32, value=value) for value in values)
+
+
+def one_tile_launch(config: KernelConfig, problem: Problem, name: str, threads: int, *more: Argument) -> Launch:
+    """A launch of one CTA per tile and split."""
+    return Launch(
+        kernel=name,
+        grid=(config.tiles(problem), 1, config.splits),
+        block=(threads, 1, 1),
+        cluster=(1, 1, config.splits) if config.split is Split.CLUSTER else None,
+        dynamic_shared_bytes=config.shared_bytes,
+        arguments=(*arguments(config, problem), *more),
+    )
+
+
+def _operand(buffer: Buffer, width: int, rows: int, k: int, config: KernelConfig, rows_are_p: bool) -> TensorMap:
+    side, sharing = (config.bm, config.cluster_q) if rows_are_p else (config.bn, config.cluster_p)
+    return TensorMap(
+        buffer=buffer,
+        dims=(rows, k) if width else (k, rows),
+        strides_bytes=(2 * (rows if width else k),),
+        box=(width, config.bk // sharing) if width else (64, side // sharing),
+        swizzle=_swizzle(2 * width if width else 128),
+        l2_promotion=L2Promotion.B256,
+    )
+
+
+def _swizzle(line_bytes: int) -> Swizzle:
+    return {16: Swizzle.NONE, 32: Swizzle.B32, 64: Swizzle.B64, 128: Swizzle.B128}[line_bytes]
