@@ -16,8 +16,8 @@ from harness.machine import DeviceLock, choose_device, why_not_rankable
 from harness.measurement import Job, Measurement
 from harness.messages import StandIn
 from harness.problem_sets import resolve_shapes
-from harness.protocol import protocol_for
-from harness.record import L2State, Record, Status
+from harness.protocol import Protocol, protocol_for
+from harness.record import Interval, Record, Status
 from harness.scores import regime
 from harness.timing.statistics import Agreement, agreement
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 AA_BASELINE = "cublaslt_autotuned"
 AA_GEOMEAN_TOLERANCE = 0.003
 AA_COVERAGE = (0.90, 0.99)
-AA_HALF_WIDTH = 0.01
 LENGTH_TOLERANCE = 0.01
 DELAY_TOLERANCE = 0.005
 COPY_SHARE = 0.8
@@ -36,12 +35,13 @@ MATRIX_SHARE = 0.8
 """Below these shares of the profile's rates something is wrong with the card, or the profile is another card's."""
 
 
-def gpu_checks(device: str, aa_shapes: int) -> Iterator[Check]:
+def gpu_checks(device: str, aa_shapes: int, protocol: Protocol | None = None) -> Iterator[Check]:
     """What `hgemm doctor` measures on a CUDA device, one by one as it is found.
 
     Args:
         device: `cuda:N`.
         aa_shapes: shapes of the A/A test, the same number from each regime of the grid.
+        protocol: how A/A is measured; default is the device's full protocol.
     """
     choice = choose_device(device)
     lock = DeviceLock(choice.uuid)
@@ -53,7 +53,7 @@ def gpu_checks(device: str, aa_shapes: int) -> Iterator[Check]:
         detail = f"results of this machine cannot be ranked: {reason}" if reason else "results of this machine can be ranked"
         yield Check(name="ranking", outcome=outcome, detail=detail)
         yield from _examination_checks(driver.examine(), driver.profile)
-        yield from _agreement_checks(driver, aa_shapes)
+        yield from _agreement_checks(driver, aa_shapes, protocol or protocol_for(driver.profile))
     except (MachineFault, WorkerDied, WorkerTimeout) as error:
         yield Check(name="instrument", outcome=Outcome.FAIL, detail=f"the test ended early: {error}")
     finally:
@@ -65,21 +65,24 @@ class Agreements(NamedTuple):
     """The autotuned choice in the submission's place, over some shapes."""
 
     records: tuple[Record, ...]
-    cold: Agreement
-    """Against itself, cold: A/A."""
-    warm: Agreement
-    """Against itself, warm."""
+    by_measure: dict[str, Agreement]
+    """Against itself, by measure: A/A."""
     best: Agreement
-    """Against the best baseline of each shape, cold."""
+    """Against the best baseline of each shape, offline cold."""
 
 
-def agreements(driver: RemoteDriver, problems: Sequence[Problem]) -> Agreements:
+def agreements(driver: RemoteDriver, problems: Sequence[Problem], protocol: Protocol | None = None) -> Agreements:
     """Measure the autotuned choice as if it were a submission: every ratio to itself is 1.
 
+    Args:
+        driver: the device.
+        problems: shapes; those that cannot be measured are left out.
+        protocol: how to measure; default is the device's full protocol.
+
     Raises:
-        MachineFault: fewer than half of the shapes could be measured.
+        ValueError: no shape could be measured.
     """
-    protocol = protocol_for(driver.profile)
+    protocol = protocol or protocol_for(driver.profile)
     records = []
     for problem in problems:
         job = Job(problem, StandIn(baseline=AA_BASELINE), {}, 0, 0, secrets.token_hex(16), rankable=False)
@@ -90,14 +93,11 @@ def agreements(driver: RemoteDriver, problems: Sequence[Problem]) -> Agreements:
         if record.status is Status.VERIFIED:
             records.append(record)
     timings = [timing for record in records for timing in record.timings]
-    cold = [timing for timing in timings if timing.measure.l2_state is L2State.COLD]
-    warm = [timing for timing in timings if timing.measure.l2_state is L2State.WARM]
-    return Agreements(
-        tuple(records),
-        agreement([timing.speedups[AA_BASELINE] for timing in cold]),
-        agreement([timing.speedups[AA_BASELINE] for timing in warm]),
-        agreement([timing.speedups[timing.best_baseline] for timing in cold]),
-    )
+    intervals: dict[str, list[Interval]] = {}
+    for timing in timings:
+        intervals.setdefault(str(timing.measure), []).append(timing.speedups[AA_BASELINE])
+    best = [timing.speedups[timing.best_baseline] for timing in timings if timing.measure == protocol.measures[0]]
+    return Agreements(tuple(records), {measure: agreement(found) for measure, found in intervals.items()}, agreement(best))
 
 
 def stratified(profile: DeviceProfile, count: int) -> tuple[Problem, ...]:
@@ -133,14 +133,14 @@ def _reading_check(reading: Reading, name: str, tolerance: float) -> Check:
     return Check(name=name, outcome=outcome, detail=f"{reading.what}: read {interval}, expected {reading.expected:.4f}")
 
 
-def _agreement_checks(driver: RemoteDriver, aa_shapes: int) -> Iterator[Check]:
-    found = agreements(driver, stratified(driver.profile, aa_shapes))
-    for name, result in (("A/A cold", found.cold), ("A/A warm", found.warm), ("A/A best", found.best)):
+def _agreement_checks(driver: RemoteDriver, aa_shapes: int, protocol: Protocol) -> Iterator[Check]:
+    found = agreements(driver, stratified(driver.profile, aa_shapes), protocol)
+    for name, result in (*found.by_measure.items(), ("best baseline", found.best)):
         few = result.intervals < 100
         covered = AA_COVERAGE[0] <= result.coverage <= AA_COVERAGE[1] or few
-        good = abs(result.geomean - 1) <= AA_GEOMEAN_TOLERANCE and result.median_half_width <= AA_HALF_WIDTH and covered
+        good = abs(result.geomean - 1) <= AA_GEOMEAN_TOLERANCE and covered
         yield Check(
-            name=name,
+            name=f"A/A {name}",
             outcome=Outcome.OK if good else Outcome.FAIL,
             detail=(
                 f"{AA_BASELINE} in the submission's place over {result.intervals} shapes: geomean {result.geomean:.4f}, "

@@ -100,3 +100,16 @@ def protocol_for(
         sustained=sustained,
         deadline_s=60.0,
     )
+
+
+def parse_modes(text: str) -> tuple[Mode, ...]:
+    """Modes from a comma list.
+
+    Raises:
+        DataError: one is unknown, or none is named.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = set(names) - {mode.value for mode in Mode}
+    if unknown or not names:
+        raise DataError(f"--modes takes {' and '.join(Mode)}, joined by a comma; not {text!r}.")
+    return tuple(Mode(name) for name in dict.fromkeys(names))

@@ -9,12 +9,15 @@ from typing import Annotated
 import typer
 
 from harness.diagnosis import Check, Diagnosis, Outcome
-from harness.machine import choose_device
+from harness.machine import DeviceChoice, choose_device
+from harness.protocol import parse_modes, protocol_for
 
 
 def doctor(
     device: Annotated[str, typer.Option(help="Device whose instrument is tested: auto, cpu, cuda:0, …")] = "auto",
     aa_shapes: Annotated[int, typer.Option("--aa", help="Shapes of the A/A test on a CUDA device.", min=4)] = 12,
+    modes: Annotated[str, typer.Option(help="Modes of the A/A test: offline, server, or offline,server.")] = "offline",
+    requests: Annotated[int, typer.Option(help="Requests of each contender in server mode.", min=8)] = 48,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
     """Look at this machine: compilers, packages, cache, devices, and a test of the instrument that times kernels.
@@ -23,7 +26,7 @@ def doctor(
     """
     choice = choose_device(device)
     checks = []
-    for check in _all_checks(choice.name, aa_shapes):
+    for check in _all_checks(choice, aa_shapes, modes, requests):
         checks.append(check)
         if not json:
             _print(check)
@@ -33,16 +36,17 @@ def doctor(
     sys.exit(0 if diagnosis.healthy else 3)
 
 
-def _all_checks(device: str, aa_shapes: int) -> Iterator[Check]:
+def _all_checks(choice: DeviceChoice, aa_shapes: int, modes: str, requests: int) -> Iterator[Check]:
     from harness.doctor_host import cpu_checks, host_checks
 
     yield from host_checks()
-    if device == "cpu":
+    if choice.name == "cpu":
         yield from cpu_checks()
         return
     from harness.doctor import gpu_checks
 
-    yield from gpu_checks(device, aa_shapes)
+    protocol = protocol_for(choice.profile, modes=parse_modes(modes)).model_copy(update={"server_requests": requests})
+    yield from gpu_checks(choice.name, aa_shapes, protocol)
 
 
 def _print(check: Check) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from harness.model import DataError
-from harness.record import Mode, Record, Status
+from harness.record import Record, Status
 
 
 def run(
@@ -40,7 +40,7 @@ def run(
     from harness.commands.devices import device_for
     from harness.evaluate import Evaluator
     from harness.problem_sets import resolve_shapes
-    from harness.protocol import Purpose, protocol_for
+    from harness.protocol import Purpose, parse_modes, protocol_for
     from harness.run import Run
     from harness.session import RunSession
     from harness.submission import Submission
@@ -55,7 +55,7 @@ def run(
             raise DataError("give the submission's directory, as in: hgemm run submissions/cpu-blocked --shapes cpu")
         tree = Submission.read(submission)
         choice = device_for(tree.manifest, device)
-        protocol = protocol_for(choice.profile, Purpose.FULL, sustained, _modes(modes))
+        protocol = protocol_for(choice.profile, Purpose.FULL, sustained, parse_modes(modes))
         protocol = protocol.model_copy(update={"deadline_s": deadline, "server_requests": requests})
         shape_set = resolve_shapes(shapes or ("cpu" if choice.profile.is_cpu else "quick"), tree.manifest.track)
         evaluator = Evaluator(choice.name, protocol, build=BuildOptions(compiler=compiler))
@@ -69,19 +69,6 @@ def run(
             interrupted = True
     print_report(Run.read(session.run.path), as_json=json)
     sys.exit(130 if interrupted else exit_code(list(session.run.latest().values()), len(session.run.remaining())))
-
-
-def _modes(text: str) -> tuple[Mode, ...]:
-    """Modes from a comma list.
-
-    Raises:
-        DataError: one is unknown, or none is named.
-    """
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = set(names) - {mode.value for mode in Mode}
-    if unknown or not names:
-        raise DataError(f"--modes takes {' and '.join(Mode)}, joined by a comma; not {text!r}.")
-    return tuple(Mode(name) for name in dict.fromkeys(names))
 
 
 def exit_code(records: list[Record], remaining: int) -> int:
