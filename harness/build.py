@@ -33,7 +33,7 @@ from harness.sources import collect_sources, read_inside
 
 __all__ = ["Artifact", "BuildFailure", "BuildOptions", "BuildReport", "BuildResult", "build_kernels"]
 
-BUILD_SCHEMA = 1
+BUILD_SCHEMA = 2
 """Part of every key: raise it when equal inputs no longer give an equal object or report."""
 
 DEFAULT_LIMITS = Limits(seconds=120.0, memory_bytes=8 << 30, file_bytes=64 << 20)

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -18,9 +19,12 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from harness.isolation import isolated
 from harness.messages import Failure
 from harness.model import HgemmError, Model, one_sentence, printable
 
+WORKER = "harness.worker"
+"""The module that a worker runs."""
 MAX_MESSAGE_BYTES = 64 << 20
 ENDING_S = 5.0
 """Seconds that a worker whose connection is closed has to end by itself."""
@@ -111,19 +115,25 @@ class WorkerProcess:
     """A fresh interpreter running `harness.worker`, spoken to over a private socket.
 
     Its standard output and error are drained for as long as it lives and all but the tail is thrown away, so a worker
-    that prints megabytes neither blocks nor costs memory.
+    that prints megabytes neither blocks nor costs memory. One that is not trusted is isolated, with a temporary directory
+    of its own.
     """
 
-    def __init__(self, arguments: tuple[str, ...], pass_fds: tuple[int, ...] = ()) -> None:
+    def __init__(self, arguments: tuple[str, ...], pass_fds: tuple[int, ...] = (), trusted: bool = True) -> None:
         ours, theirs = socket.socketpair()
         self._chatter: collections.deque[bytes] = collections.deque(maxlen=CHATTER_LINES)
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(Path(__file__).resolve().parents[1]), *filter(None, [environment.get("PYTHONPATH")])]
         )
+        command = [sys.executable, "-P", "-B", "-m", WORKER, str(theirs.fileno()), *arguments]
+        self._scratch = None if trusted else tempfile.TemporaryDirectory(prefix="hgemm-worker-", ignore_cleanup_errors=True)
+        if self._scratch is not None:
+            command = isolated(command, whole=False)
+            environment |= {"TMPDIR": self._scratch.name, "HOME": self._scratch.name}
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-B", "-m", "harness.worker", str(theirs.fileno()), *arguments],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -184,6 +194,8 @@ class WorkerProcess:
         self._process.wait()
         self._socket.close()
         self._drain.join(timeout=ENDING_S)
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def close(self) -> None:
         """Let the worker end by itself, then make sure."""

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from harness import isolation
 from harness.cache import Cache
 from harness.compilers import compiler_for
 from harness.devices import UNSCORED_OPERATIONS, ArenaLayout, OperationInfo, WindowTime
@@ -45,6 +46,7 @@ def host_checks() -> Iterator[Check]:
     yield from _extras()
     yield from _compilers()
     yield _cache()
+    yield _isolation()
     yield _devices()
 
 
@@ -138,6 +140,14 @@ def _cache() -> Check:
             return Check(name="cache", outcome=Outcome.OK, detail=f"{info.directory}: {size}")
     except InfraError as error:
         return Check(name="cache", outcome=Outcome.FAIL, detail=f"{info.directory}: {size}, not writable", mend=str(error))
+
+
+def _isolation() -> Check:
+    lacking = isolation.missing()
+    taken = lacking or "plan.py and native code run without network, and cannot trace the harness or read its memory"
+    mend = "install util-linux, or run where user namespaces are allowed" if lacking else ""
+    detail = f"{taken}; {isolation.NOT_TAKEN_AWAY}"
+    return Check(name="isolation", outcome=Outcome.WARN if lacking else Outcome.OK, detail=detail, mend=mend)
 
 
 def _devices() -> Check:

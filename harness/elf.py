@@ -24,11 +24,26 @@ SHARED_RESERVED_BYTES = 1024
 
 _SHT_NOBITS, _SHT_SYMTAB, _SHT_DYNSYM, _SHT_RELA, _SHT_REL = 8, 2, 11, 4, 9
 _SHF_WRITE, _SHF_ALLOC = 1, 2
-_STT_FUNC, _STB_GLOBAL = 2, 1
+_STT_FUNC, _STT_GNU_IFUNC, _STB_GLOBAL = 2, 10, 1
 _STO_CUDA_ENTRY = 0x10
 _EIFMT_SVAL = 4
 _EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE, _EIATTR_REGCOUNT = 0x11, 0x12, 0x2F
 _DEVICE_LAUNCH = re.compile(r"^_*cuda(CDP|LaunchDevice|GetParameterBuffer|GraphLaunch)")
+
+
+_IRELATIVE = {37, 1032}
+"""Relocations that call a resolver at loading: R_X86_64_IRELATIVE, R_AARCH64_IRELATIVE."""
+_MATH = """
+acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma fmax
+fmin fmod frexp hypot ldexp llrint llround log log10 log1p log2 logb lrint lround modf nearbyint nextafter pow
+remainder rint round roundeven scalbln scalbn sin sincos sinh sqrt tan tanh tgamma trunc
+"""
+HOST_IMPORTS = frozenset(
+    {"memcpy", "memmove", "memset", "memcmp", "__memcpy_chk", "__memmove_chk", "__memset_chk", "__stack_chk_fail"}
+    | {"__extendhfsf2", "__truncsfhf2", "__truncdfhf2", "__extendhfdf2"}
+    | {name + suffix for name in _MATH.split() for suffix in ("", "f", "l")}
+)
+"""All that host code for the cpu target may import."""
 
 
 class Section(NamedTuple):
@@ -109,6 +124,11 @@ class Elf:
                 found.update(entry[1] >> 32 for entry in struct.iter_unpack(layout, self.content(section)))
         return found
 
+    def relocation_types(self) -> set[int]:
+        """Types of all relocations."""
+        sections = [section for section in self.sections if section.type == _SHT_RELA]
+        return {entry[1] & 0xFFFFFFFF for section in sections for entry in struct.iter_unpack("<QQq", self.content(section))}
+
     def _unpack(self, layout: str, offset: int) -> tuple[int, ...]:
         try:
             return struct.unpack_from(layout, self._data, offset)
@@ -153,13 +173,37 @@ def inspect_library(data: bytes, source: str) -> BuildReport:
     """The functions that a shared library exports.
 
     Raises:
-        BuildRefusedError: not an ELF64 object.
+        BuildRefusedError: not an ELF64 object, or against the rules of `check_library`.
     """
     try:
-        symbols = Elf(data).symbols(_SHT_DYNSYM)
+        elf = Elf(data)
+        symbols = elf.symbols(_SHT_DYNSYM)
+        check_library(elf, symbols, source)
     except (ValueError, struct.error) as error:
         raise BuildRefusedError(Reason.BUILD_ERROR, f"{source} did not become a shared library: {error}.") from error
     return BuildReport(entries=tuple(sorted({s.name for s in symbols if s.type == _STT_FUNC and s.section and s.name})))
+
+
+def check_library(elf: Elf, symbols: tuple[Symbol, ...], source: str) -> None:
+    """The rules of host code for the cpu target: no state, nothing that runs at loading, memory and math functions only.
+
+    Raises:
+        BuildRefusedError: it breaks one of them.
+    """
+    imported = sorted(s.name for s in symbols if s.section == 0 and s.name and s.name not in HOST_IMPORTS)
+    if imported:
+        detail = f"imports {', '.join(imported[:5])}; it may import memory and math functions of C only"
+        raise BuildRefusedError(Reason.FORBIDDEN, f"{source} {detail}.")
+    early = [s.name for s in elf.sections if s.name.startswith((".init", ".fini", ".preinit")) and s.size]
+    if early or elf.relocation_types() & _IRELATIVE or any(s.type == _STT_GNU_IFUNC for s in symbols):
+        raise BuildRefusedError(
+            Reason.FORBIDDEN, f"{source} has code that runs when it is loaded ({', '.join(early) or 'ifunc'})."
+        )
+    held = [s.name for s in elf.sections if s.name.startswith((".data", ".bss", ".tdata", ".tbss")) and s.size]
+    writable = [name for name in held if not name.startswith(".data.rel.ro")]
+    if writable:
+        detail = "has variables that outlive an operation; state between operations is forbidden, so use the workspace"
+        raise BuildRefusedError(Reason.FORBIDDEN, f"{source} {detail} ({', '.join(writable)}).")
 
 
 def _check_architecture(elf: Elf, source: str, architecture: str) -> None:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from harness.isolation import isolated
 from harness.limits import Finished, Limits, ProcessGroups
 from harness.model import DataError, Model, one_sentence, printable
 from harness.plan import Call, Plan, PlanFile, Unsupported
@@ -118,7 +119,7 @@ def _run(scratch: Path, request: PlanRequest) -> _Ended:
     question.write_text(request.model_dump_json(), encoding="utf-8")
     command = [sys.executable, "-P", "-B", "-m", "harness.plan_process", *map(str, (question, scratch / SNAPSHOT, answers))]
     with answers.open("w+b") as replies, printed.open("w+b") as output, ProcessGroups() as processes:
-        finished = processes.run(command, scratch, printed, LIMITS, environment)
+        finished = processes.run(isolated(command, whole=True), scratch, printed, LIMITS, environment)
         data = replies.read(LIMITS.file_bytes)
         output.seek(max(0, os.fstat(output.fileno()).st_size - CHATTER_BYTES))
         chatter = printable(output.read(CHATTER_BYTES).decode("utf-8", "replace"), keep="\n").strip()

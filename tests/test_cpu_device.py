@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cpu_kernels import EVEN, ODD, native, on_odd
 
-from harness import channel
+from harness import channel, elf
 from harness.evaluate import MAX_ATTEMPTS, Evaluator
 from harness.problem import Problem
 from harness.protocol import Protocol, Purpose, protocol_for
@@ -29,6 +29,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("locks")))
         patch.setattr(channel, "ENDING_S", 0.5)
+        # What the build refuses is reached by other ways, and must not get further than this.
+        patch.setattr(elf, "check_library", lambda *_: None)
         with Evaluator("cpu", TIMED) as evaluator:
             yield evaluator
 

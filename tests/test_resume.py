@@ -263,7 +263,7 @@ def test_leftovers_of_killed_builds_do_not_disturb(fake: list[FakeDriver], tmp_p
 def test_a_killed_run_takes_its_hanging_worker_along_and_goes_on(tmp_path: Path) -> None:
     """Everything is real here: the command, the worker, the kernel that hangs until a file appears, and SIGKILL."""
     go_on = tmp_path / "go-on"
-    hang = f'while (access("{go_on}", F_OK)) {{ }} HONEST;'
+    hang = f'while (raw(21, "{go_on}", 0)) {{ }} HONEST;'
     native(tmp_path / "hanging", on_odd(hang), problems=(EVEN, ODD))
     command = [sys.executable, "-m", "harness", "run", str(tmp_path / "hanging"), "--shapes", f"{EVEN},{ODD}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

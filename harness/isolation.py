@@ -1,0 +1,57 @@
+"""Isolation: what code of others (plan.py, a native library) cannot reach, where the system allows to take it away.
+
+`unshare` of util-linux puts a process into namespaces of its own. In another user namespace it cannot trace the harness
+or read its memory, though both run as the same user; in another network namespace there is no network.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+
+NAMESPACES = ("--user", "--map-current-user", "--net", "--ipc")
+PROCESSES = ("--pid", "--fork", "--kill-child")
+"""Whatever it started ends with it. The program becomes a grandchild, so signals that end it do not show."""
+PROBE_S = 10.0
+
+NOT_TAKEN_AWAY = (
+    "the file system stays readable and writable with the user's rights, and system calls are not filtered: run submissions "
+    "of strangers as a user, or in a container, of their own"
+)
+"""What no part of this takes away; `hgemm doctor` says it."""
+
+
+def isolated(command: list[str], whole: bool) -> list[str]:
+    """The command in namespaces of its own where that works here, else as it is.
+
+    Args:
+        command: what to run.
+        whole: end everything that it started, too. Not for a process whose signals tell something.
+    """
+    return [*_prefix(whole), *command]
+
+
+def missing() -> str:
+    """Why nothing can be isolated here, in a sentence; empty where it can."""
+    if shutil.which("unshare") is None:
+        return "unshare is not installed (util-linux), so code of submissions keeps the network and may trace the harness"
+    if not _prefix(whole=False):
+        return "this system allows no user namespaces, so code of submissions keeps the network and may trace the harness"
+    return ""
+
+
+@functools.cache
+def _prefix(whole: bool) -> tuple[str, ...]:
+    path = shutil.which("unshare")
+    if path is None:
+        return ()
+    prefix = (path, *NAMESPACES, *(PROCESSES if whole else ()), "--")
+    try:
+        tried = subprocess.run(
+            [*prefix, "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=False, env=dict(os.environ)
+        )
+    except subprocess.TimeoutExpired:
+        return ()
+    return prefix if tried.returncode == 0 else ()
