@@ -185,7 +185,7 @@ def latency_cdf(samples_ns: Mapping[str, Sequence[float]]) -> go.Figure:
     """Cumulative distribution of raw samples, one step line per contender.
 
     Args:
-        samples_ns: by contender, time per launch of every scoring window (offline) or request (server), in nanoseconds.
+        samples_ns: by contender, device time per launch or latency per request, in nanoseconds.
     """
     figure = go.Figure()
     others = [name for name in samples_ns if name != SUBMISSION]
@@ -203,7 +203,7 @@ def latency_cdf(samples_ns: Mapping[str, Sequence[float]]) -> go.Figure:
                 hovertemplate="%{y:.0%} within %{x:.4g} µs<extra>" + name + "</extra>",
             )
         )
-    figure.update_xaxes(title_text="time per launch, µs")
+    figure.update_xaxes(title_text="µs")
     figure.update_yaxes(title_text="share of samples", tickformat=".0%", range=[0, 1.02])
     return _styled(figure, 380)
 

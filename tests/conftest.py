@@ -29,7 +29,14 @@ def missing_postgres() -> str | None:
     return missing()
 
 
-PROBES: dict[str, Callable[[], str | None]] = {"gpu": missing_gpu, "postgres": missing_postgres}
+def missing_chromium() -> str | None:
+    """Why no test can drive a browser here, or None."""
+    from browsers import missing
+
+    return missing()
+
+
+PROBES: dict[str, Callable[[], str | None]] = {"gpu": missing_gpu, "postgres": missing_postgres, "chromium": missing_chromium}
 """Per marker, a probe that says why its machinery is missing; it runs once, and only if a selected test needs it."""
 
 REQUIRABLE = frozenset({"gpu", "postgres", "chromium"})

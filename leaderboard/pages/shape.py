@@ -11,10 +11,15 @@ from harness.record import SUBMISSION, Measure
 from leaderboard import ui
 from leaderboard.charts import latency_cdf
 from leaderboard.links import parameters_of
+from leaderboard.queries import ranking, run_details
+from leaderboard.ranking import RankingKey
 from leaderboard.samples import samples_at
 from leaderboard.sentences import describe_list, describe_shape
 from leaderboard.shape_queries import ContenderRow, at_shape, shape_details
+from leaderboard.store import Board
 from leaderboard.views import contender_table
+
+USUAL = "4096x4096x4096"
 
 
 def render() -> None:
@@ -24,17 +29,24 @@ def render() -> None:
     if chosen is None:
         return
     key = chosen.key
-    wanted = st.text_input("Shape, as MxNxK", "4096x4096x4096", key="shape", bind="query-params")
+    wanted = st.text_input("Shape, as MxNxK", ui.ask(usual_shape, key), key="shape", bind="query-params")
     shape = str(Problem.parse(wanted))
     ui.note(describe_list(chosen))
     rows = ui.ask(at_shape, key, shape)
     ui.note(describe_shape(Problem.parse(shape, key.track), load_profile(key.device)))
-    if not rows:
+    if rows:
+        ui.show_table(contender_table(rows, ui.LINKS, key.device, shape), f"shape-{shape}")
+        _samples(rows, shape, Measure(mode=key.mode, l2_state=key.l2_state))
+    else:
         ui.note(f"No run on this list verified {shape}.")
-        return
-    ui.show_table(contender_table(rows, ui.LINKS, key.device, shape), f"shape-{shape}")
-    _samples(rows, shape, Measure(mode=key.mode, l2_state=key.l2_state))
     ui.permalink({"shape": shape, **parameters_of(chosen)})
+
+
+def usual_shape(board: Board, key: RankingKey) -> str:
+    """The shape that the page opens with: a middling one of the list's set."""
+    found = ranking(board, key)
+    shapes = run_details(board, [*found.ranked, *found.apart][0].runs[0].run).header.shapes
+    return USUAL if USUAL in shapes else shapes[len(shapes) // 2]
 
 
 def _samples(rows: tuple[ContenderRow, ...], shape: str, measure: Measure) -> None:
@@ -47,9 +59,13 @@ def _samples(rows: tuple[ContenderRow, ...], shape: str, measure: Measure) -> No
     except DataError as error:
         ui.note(str(error))
         return
-    ui.show_figure(latency_cdf(samples), f"cdf-{run}-{shape}", "Cumulative distribution of raw samples")
-    count = len(samples[SUBMISSION])
+    ui.show_figure(latency_cdf(samples.launch_ns), f"cdf-{run}-{shape}", "Cumulative distribution of raw samples")
+    count = len(samples.launch_ns[SUBMISSION])
     ui.note(f"{count} scoring windows per contender, attempt {details.attempt}, segment {details.segment}.")
+    if samples.latency_ns:
+        ui.note("Latency of requests, from scheduled arrival to completion:")
+        figure = latency_cdf(samples.latency_ns)
+        ui.show_figure(figure, f"latency-{run}-{shape}", "Cumulative distribution of request latency")
 
 
 ui.run(render)

@@ -1,0 +1,235 @@
+"""Pages of the app, run without a browser: they show what queries return, whatever is on the board."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from boards import HOSTILE_AUTHOR, HOSTILE_TEXT, SHAPES, make_board
+from streamlit.testing.v1 import AppTest
+
+from leaderboard import store
+from leaderboard.database import Database
+from leaderboard.links import AppLinks, parameters_of
+from leaderboard.queries import choose_list, lists, ranking, runs
+from leaderboard.shape_queries import at_shape
+from leaderboard.store import Board
+
+PAGES = Path(store.__file__).parent / "pages"
+NAMES = ("ranking", "submission", "shape", "compare", "history", "method", "published")
+TIMEOUT_S = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("app")
+    make_board(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def database(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HGEMM_DATABASE", f"sqlite:///{folder / 'board.sqlite'}")
+    monkeypatch.setattr(store, "shipped", list)
+
+
+def page(name: str, **parameters: str | list[str]) -> AppTest:
+    """A page as its address opens it."""
+    app = AppTest.from_file(str(PAGES / f"{name}.py"), default_timeout=TIMEOUT_S)
+    for key, value in parameters.items():
+        app.query_params[key] = value
+    app.run()
+    assert not app.exception, app.exception
+    return app
+
+
+def html(app: AppTest) -> str:
+    """Everything that is not a widget."""
+    return "".join(element.proto.body for element in app.get("html"))
+
+
+def cells(app: AppTest, label: str) -> list[list[str]]:
+    """Rows of a table as text."""
+    table = re.search(rf'aria-label="{label}">.*?</table>', html(app), re.DOTALL)
+    assert table, f"no table {label}"
+    return [
+        [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)]
+        for row in re.findall(r"<tr>(.*?)</tr>", table[0])
+    ]
+
+
+def column(app: AppTest, label: str, title: str) -> list[str]:
+    rows = cells(app, label)
+    return [row[rows[0].index(title)] for row in rows[1:]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_page_shows_and_names_itself_by_a_permalink(name: str) -> None:
+    app = page(name)
+    assert not app.error
+    if name in ("method", "published"):
+        return
+    address = re.search(r'<a href="\?([^"]*)">Permalink', html(app))
+    assert address
+    parameters = dict(parse_qsl(address[1].replace("&amp;", "&")))
+    again = page(name, **parameters)
+    assert html(again) == html(app)
+
+
+@pytest.mark.parametrize("name", ["ranking", "submission", "shape", "compare", "history"])
+def test_an_empty_board_says_what_to_do(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HGEMM_DATABASE", f"sqlite:///{tmp_path / 'empty.sqlite'}")
+    app = page(name)
+    assert [code.value for code in app.code] == ["hgemm publish runs/NAME"]
+    assert not app.error
+
+
+def test_an_unreachable_board_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HGEMM_DATABASE", "mysql://nowhere/x")
+    app = page("ranking")
+    assert len(app.error) == 1
+
+
+def test_ranking_is_the_ranking(folder: Path) -> None:
+    with Board(Database.open(str(folder / "board.sqlite"))) as board:
+        for summary in lists(board):
+            found, app = ranking(board, summary.key), page("ranking", **parameters_of(summary))
+            if found.ranked:
+                assert column(app, "ranking", "submission") == [entry.name for entry in found.ranked]
+                assert column(app, "ranking", "rank") == [str(entry.rank) for entry in found.ranked]
+                assert column(app, "ranking", "geomean") == [
+                    f"{entry.geomean.value:.4f}" for entry in found.ranked if entry.geomean
+                ]
+                assert set(column(app, "ranking", "verified")) == {"8/8"}
+            if found.apart:
+                assert column(app, "not ranked", "submission") == [entry.name for entry in found.apart]
+                assert column(app, "not ranked", "because") == [entry.because for entry in found.apart]
+
+
+def test_columns_and_order_come_from_the_address() -> None:
+    app = page("ranking", sort="geomean", up="true", columns=["latency", "submission", "geomean"])
+    assert cells(app, "ranking")[0] == ["submission", "geomean", "latency"]
+    figures = [float(value) for value in column(app, "ranking", "geomean")]
+    assert figures == sorted(figures)
+    assert len(figures) > 1
+
+
+def test_a_parameter_that_means_nothing_is_ignored() -> None:
+    assert html(page("ranking", device="abacus", l2_state="lukewarm")) == html(page("ranking"))
+
+
+def test_filters_leave_only_lists_that_there_are() -> None:
+    app = page("ranking", device="cpu")
+    assert {box.key for box in app.selectbox} == {"device", "baseline", "sort"}
+    assert "kind native" in html(app)
+    app.selectbox(key="device").set_value("h200").run()
+    assert "kind device" in html(app)
+
+
+@pytest.mark.parametrize("view", ["Overview", "Heatmap", "Roofline", "Shapes", "Source", "Verification", "Provenance"])
+def test_every_view_of_every_submission(folder: Path, view: str) -> None:
+    with Board(Database.open(str(folder / "board.sqlite"))) as board:
+        names = [each.run for each in runs(board)]
+    for run in names:
+        app = page("submission", run=run, view=view)
+        assert not app.error
+        assert run in html(app) or view != "Provenance"
+
+
+def test_text_of_others_is_shown_as_it_is(folder: Path) -> None:
+    with Board(Database.open(str(folder / "board.sqlite"))) as board:
+        (run,) = (each.run for each in runs(board, name="evil"))
+    for view in ("Overview", "Source", "Provenance"):
+        body = html(page("submission", run=run, view=view))
+        assert "<script>window" not in body
+        assert "<img" not in body
+    shown = html(page("submission", run=run))
+    assert HOSTILE_TEXT.replace("<", "&lt;").replace(">", "&gt;") in shown
+    assert "&lt;img src=x onerror=window.broken=1&gt;" in shown
+    assert HOSTILE_AUTHOR.split("<")[0].replace('"', "&#34;") in shown
+    code = page("submission", run=run, view="Source", file="kernels/k.cu").code[0]
+    assert "</pre><script>" in code.value
+
+
+def test_heatmap_of_one_panel_is_a_link(folder: Path) -> None:
+    with Board(Database.open(str(folder / "board.sqlite"))) as board:
+        (run,) = (each.run for each in runs(board, name="fast"))
+    app = page("submission", run=run, view="Heatmap", panel="m", only="128")
+    spec = app.get("plotly_chart")[0].proto.spec
+    assert "M = 128" in spec
+    assert "M = 64" not in spec
+    assert '"128x64x128"' in spec
+
+
+def test_shape_page_shows_everybody_fastest_first(folder: Path) -> None:
+    with Board(Database.open(str(folder / "board.sqlite"))) as board:
+        key = choose_list(board)
+        rows = at_shape(board, key, "128x64x128")
+    app = page("shape", shape="128x64x128")
+    names = column(app, "shape 128x64x128", "contender")
+    assert len(names) == len(rows) + 1
+    assert "speed of light" in names
+    times = [float(text.replace(",", "")) for text in column(app, "shape 128x64x128", "µs")]
+    assert times == sorted(times)
+    assert "10 scoring windows per contender" in html(app)
+
+
+@pytest.mark.parametrize(("shape", "said"), [("1x2", "1x2"), ("<b>", "b"), ("3x5x7", "No run on this list verified 3x5x7")])
+def test_shapes_that_are_none(shape: str, said: str) -> None:
+    app = page("shape", shape=shape)
+    assert said in "".join(error.value for error in app.error) + html(app)
+
+
+def test_samples_that_are_elsewhere_are_said_to_be(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leaderboard import samples
+
+    samples.opened.cache_clear()
+    monkeypatch.setattr(samples, "HEADER", "absent.json")
+    monkeypatch.setenv("HGEMM_DATABASE", f"sqlite:///{folder}/../{folder.name}/board.sqlite")
+    assert "is not on this machine" in html(page("shape", shape="128x64x128"))
+
+
+def test_compare_puts_differences_first_and_finds_the_faster(folder: Path) -> None:
+    with Board(Database.open(str(folder / "board.sqlite"))) as board:
+        (a,) = (each.run for each in runs(board, name="fast"))
+        b = next(each.run for each in runs(board, name="slow") if each.version == "1.0.0")
+    app = page("compare", a=a, b=b)
+    body = html(app)
+    assert body.index('aria-label="differences"') < body.index('aria-label="compare offline cold"')
+    verdicts = dict(
+        zip(column(app, "compare offline cold", "shape"), column(app, "compare offline cold", "verdict"), strict=True)
+    )
+    assert set(verdicts) == set(SHAPES.split(","))
+    assert verdicts["64x64x64"] == "A is faster"
+    assert verdicts["128x64x128"] == "B is faster"
+
+
+def test_compare_of_devices_asks_first(folder: Path) -> None:
+    with Board(Database.open(str(folder / "board.sqlite"))) as board:
+        a, b = ((next(each.run for each in runs(board, name=name))) for name in ("fast", "cpu"))
+    app = page("compare", a=a, b=b)
+    assert "do not mean the same" in app.warning[0].value
+    assert "aria-label" not in html(app)
+
+
+def test_history_marks_what_was_superseded() -> None:
+    app = page("history")
+    found = dict(zip(column(app, "history", "submission"), column(app, "history", "then"), strict=True))
+    assert found["slow 1.0.0"] == found["slow 0.9.0"] == "best so far"
+    stands = dict(zip(column(app, "history", "submission"), column(app, "history", "stands now"), strict=True))
+    assert stands["slow 0.9.0"] == "superseded"
+
+
+def test_method_is_the_protocol() -> None:
+    text = "".join(element.value for element in page("method").markdown)
+    assert "## Constants" in text
+    assert "A/A" in text
+
+
+def test_links_name_pages_and_parameters() -> None:
+    links = AppLinks()
+    assert links.submission("a b") == "submission?run=a%20b"
+    address = urlsplit(links.shape("1x2x3", {"device": "h200"}))
+    assert (address.path, dict(parse_qsl(address.query))) == ("shape", {"shape": "1x2x3", "device": "h200"})

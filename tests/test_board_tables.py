@@ -1,0 +1,85 @@
+"""Tables of the board: what is shown is what is downloaded, and nothing of it is executed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leaderboard.tables import Column, Table, figure, harmless, microseconds, percent
+
+TABLE = Table(
+    (
+        Column("name", "name", link=lambda row: f"run?x={row['id']}"),
+        Column("ratio", "ratio", figure(2)),
+        Column("badge", "kind", badge=True),
+    ),
+    (
+        {"name": "b", "ratio": 2.0, "badge": "device", "id": 1},
+        {"name": "=1+1", "ratio": None, "badge": "native binary", "id": 2},
+        {"name": "<b>a</b>", "ratio": -3.14159, "badge": "", "id": 3},
+    ),
+)
+
+
+def test_csv_has_the_shown_columns_and_unrounded_figures_and_no_formula() -> None:
+    rows = list(csv.reader(io.StringIO(TABLE.csv())))
+    assert rows[0] == ["name", "ratio", "badge"]
+    assert [row[0] for row in rows[1:]] == ["b", "'=1+1", "<b>a</b>"]
+    assert [row[1] for row in rows[1:]] == ["2.0", "", "-3.14159"]
+
+
+@given(st.text(), st.sampled_from(["=", "+", "-", "@", "\t", "\r", "\n"]))
+def test_no_text_starts_a_formula(text: str, start: str) -> None:
+    for value in (text, start + text):
+        cell = str(harmless(value))
+        assert cell[:1] not in {"=", "+", "-", "@", "\t", "\r", "\n"}
+        assert cell in (value, f"'{value}")
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_stay_numbers(value: float) -> None:
+    table = Table((Column("x", "x"),), ({"x": value},))
+    assert float(list(csv.reader(io.StringIO(table.csv())))[1][0]) == value
+    assert json.loads(table.json()) == [{"x": value}]
+
+
+def test_json_is_the_rows_and_holds_no_tag() -> None:
+    assert json.loads(TABLE.json())[2] == {"name": "<b>a</b>", "ratio": -3.14159, "badge": ""}
+    assert "<" not in TABLE.json()
+
+
+@given(st.text())
+def test_html_reads_no_cell_as_html(text: str) -> None:
+    html = Table((Column("x", "x", link=lambda row: f"?{row['x']}"),), ({"x": f'<script>{text}</script>"'},)).html('"><script>')
+    assert "<script" not in html
+    assert html.count("<td") == html.count("</td>") == 1
+
+
+def test_html_links_badges_and_aligns() -> None:
+    html = TABLE.html("table")
+    assert '<a href="run?x=1">b</a>' in html
+    assert '<span class="hg-badge">native</span> <span class="hg-badge">binary</span>' in html
+    assert '<td class="hg-n">2.00</td>' in html
+
+
+@pytest.mark.parametrize(("descending", "order"), [(True, [2.0, -3.14159, None]), (False, [-3.14159, 2.0, None])])
+def test_rows_without_a_value_come_last_either_way(descending: bool, order: list[float | None]) -> None:
+    assert [row["ratio"] for row in TABLE.sorted_by("ratio", descending).rows] == order
+
+
+def test_columns_are_chosen_by_title_in_their_own_order() -> None:
+    assert [column.title for column in TABLE.only(["kind", "name"]).columns] == ["name", "kind"]
+    assert TABLE.only(["nothing"]).columns == TABLE.columns
+    assert TABLE.sorted_by("nothing") == TABLE
+
+
+def test_figures_as_text() -> None:
+    assert (figure(3)(math.pi), figure(0)(1234567), figure(2)(None)) == ("3.142", "1,234,567", "")
+    assert (percent(0.046), percent(None)) == ("4.6%", "")
+    assert (microseconds(2602.4), microseconds(171798.7), microseconds(None)) == ("2.602", "171.8", "")
