@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.measurement import shape_seed
 from harness.problem import Problem
 from harness.problem_sets import shape_hash
 from harness.record import SUBMISSION, ContenderTiming, Interval, Measure, Mode, Record, Status, Timing
 from harness.run import END, SNAPSHOT, End, Run, SampleLine
+from harness.seeds import shape_seed
 from harness.session import MUST_MATCH
 from harness.submission import Submission
 from harness.timing.statistics import median_ns, median_ratio, speedup

@@ -60,6 +60,8 @@ SPAN_OF_L2 = 4
 WARM_SHARE_OF_L2 = 0.5
 """A set fits the last-level cache when it takes at most this share: each half of a GPU's cache may hold its own copy."""
 ARENA_SHARE_OF_MEMORY = 0.15
+ARENA_SHARE_OF_MEMORY_ON_REQUEST = 0.6
+"""The same where a number of buffer sets is asked for."""
 SELECTION_SHARE = 5
 """A selection window lasts this fraction of a scoring window."""
 LONG_SELECTION_NS = 200_000
@@ -92,13 +94,18 @@ class Bench:
         room = int(profile.memory_bytes * ARENA_SHARE_OF_MEMORY) // problem.bytes_total
         least = UNSCORED_OPERATIONS + 1
         draws = max(draw.sets for draw in plan_draws(problem))
-        slots = max(least, draws, min(wanted, room, self._most_slots))
+        slots = max(least, draws, request.sets or min(wanted, room, self._most_slots))
         plan = request.plan
         workspace_bytes = 0 if isinstance(plan, StandIn) else plan.workspace_bytes
         self._zeroed_bytes = 0 if isinstance(plan, StandIn) else plan.zeroed_bytes
         self._window_ns = request.window_ns
         self._roof_ns = roof_ns
         self._layout = ArenaLayout.plan(problem, slots, SPAN_OF_L2 * profile.l2_bytes, workspace_bytes)
+        if request.sets is not None and self._layout.total_bytes > ARENA_SHARE_OF_MEMORY_ON_REQUEST * profile.memory_bytes:
+            detail = (
+                f"{request.sets} buffer sets of {problem} take {self._layout.total_bytes >> 30} GiB; ask for fewer requests"
+            )
+            raise MachineFault(Reason.OUT_OF_MEMORY, detail, fatal=False)
         self._memory = self.device.memory(self._layout.total_bytes)
         self._chosen, self._orders, self._finalists = {}, {}, {}
         self._verified = set()
@@ -223,10 +230,10 @@ class Bench:
         choices = self._chosen[str(Measure())]
         each = min(request.requests_each, self._layout.slots)
         operation = choices[SUBMISSION if SUBMISSION in request.contenders else request.contenders[0]].operation
-        refresher = Refresher(self._first_sets(each, operation), rng.getrandbits(62))
+        refresher = Refresher(self._first_sets(each, operation), rng.getrandbits(62), request.refreshed)
         arrivals = trace(request.contenders, each, request.rate_per_s, rng.getrandbits(62))
         keys = {name: choices[name].operation.key for name in request.contenders}
-        port = self.device.port(keys, each, refresher.between)
+        port = self.device.port(keys, each, refresher.between if request.refreshed else None)
         served = serve(arrivals, port)
         conditions = self.device.conditions()
         inspection = self._inspect_requests(refresher, request.full) if SUBMISSION in request.contenders else None

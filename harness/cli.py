@@ -36,6 +36,7 @@ COMMANDS = {
     "shapes": Command("harness.commands.shapes:shapes", "List and describe the sets of shapes."),
     "doctor": Command("harness.commands.doctor:doctor", "Test this machine and its instrument, and say what is missing."),
     "cache": Command("harness.commands.cache:app", "Look at the build cache, or prune it."),
+    "saturate": Command("harness.commands.saturate:saturate", "Find the highest rate of arrivals that meets a bound on p99."),
     "replay": Command("harness.commands.replay:replay", "Measure one shape of a run again, from its stored seed."),
     "compare": Command("harness.commands.compare:compare", "Compare two runs shape by shape."),
     "gate": Command("harness.commands.gate:gate", "Gate on a pinned baseline: has a submission become slower?"),

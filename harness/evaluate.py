@@ -15,7 +15,7 @@ from harness.channel import WorkerDied, WorkerTimeout
 from harness.devices import MachineFault, SubmissionFault
 from harness.drivers import Driver, open_driver
 from harness.machine import DeviceLock, choose_device, why_not_rankable
-from harness.measurement import Job, Measured, Measurement, shape_seed
+from harness.measurement import Job, Measured, Measurement
 from harness.model import DataError, InfraError
 from harness.plan import Kernel, Plan, Unsupported
 from harness.planner import SNAPSHOT, PlanFailure, PlanOutcome, make_plans
@@ -24,6 +24,7 @@ from harness.profiles import DeviceProfile
 from harness.protocol import Protocol, Purpose, protocol_for
 from harness.record import Reason, Record, Status
 from harness.run import DeviceInfo
+from harness.seeds import shape_seed
 from harness.submission import Kind, Submission
 
 MAX_ATTEMPTS = 3
@@ -181,8 +182,6 @@ class Evaluator:
         return measured.model_copy(update={"rankable": False})
 
     def _attempt(self, prepared: Prepared, problem: Problem, attempt: int, seed: str = "") -> Measured:
-        plan = prepared.outcomes[problem]
-        assert isinstance(plan, Plan)
         if self.profile.is_cpu and self._tenant not in ("", prepared.submission.tree_sha256):
             # Host code that ran in a worker may have changed it for whoever comes next.
             self._replace_worker()
@@ -193,16 +192,8 @@ class Evaluator:
             self._replace_worker()
             detail = f"the worker did not start: {error}"
             return Measured(self._refusal(problem, attempt, Status.INFRA_ERROR, Reason.WORKER_LOST, detail), ())
-        job = Job(
-            problem=problem,
-            plan=plan,
-            artifacts={name: _artifact(prepared, kernel) for name, kernel in plan.kernels.items()},
-            attempt=attempt,
-            segment=self._segment,
-            seed=seed or shape_seed(self._secret, problem, attempt),
-            rankable=self._rankable,
-        )
-        measurement = Measurement(driver, self.protocol, job, self._known.setdefault(problem, {}))
+        measurement = self._measurement(driver, prepared, problem, attempt, seed)
+        job = measurement.job
         try:
             return measurement.run()
         except SubmissionFault as error:
@@ -217,6 +208,31 @@ class Evaluator:
             return self._hung(measurement, prepared, job, error)
         except WorkerDied as error:
             return self._died(measurement, prepared, job, error)
+
+    def measurement(self, prepared: Prepared, problem: Problem) -> Measurement:
+        """The procedure for one problem, to be driven step by step.
+
+        Raises:
+            SubmissionFault: the problem never reaches the device: no plan, or a kernel that does not build.
+        """
+        early = self._without_device(prepared, problem, 0)
+        if early is not None and early.reason is not None:
+            raise SubmissionFault(early.reason, early.detail)
+        return self._measurement(self._in_segment(), prepared, problem, 0, "")
+
+    def _measurement(self, driver: Driver, prepared: Prepared, problem: Problem, attempt: int, seed: str) -> Measurement:
+        plan = prepared.outcomes[problem]
+        assert isinstance(plan, Plan)
+        job = Job(
+            problem=problem,
+            plan=plan,
+            artifacts={name: _artifact(prepared, kernel) for name, kernel in plan.kernels.items()},
+            attempt=attempt,
+            segment=self._segment,
+            seed=seed or shape_seed(self._secret, problem, attempt),
+            rankable=self._rankable,
+        )
+        return Measurement(driver, self.protocol, job, self._known.setdefault(problem, {}))
 
     def _hung(self, measurement: Measurement, prepared: Prepared, job: Job, error: WorkerTimeout) -> Measured:
         if measurement.blames_submission:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from harness.record import (
     Verification,
 )
 from harness.run import SampleLine
+from harness.seeds import derive
 from harness.server_figures import ServerFigures
 from harness.telemetry import Conditions
 from harness.timing.offline import Rounds, score_rounds, speedups
@@ -82,7 +82,8 @@ class Measurement:
     def __init__(self, driver: Driver, protocol: Protocol, job: Job, known: dict[str, dict[str, str]]) -> None:
         self._driver = driver
         self._protocol = protocol
-        self._job = job
+        self.job = job
+        """What is measured."""
         self._known = known
         self._phase_is_submissions = False
         self._pools: dict[InputKind, Errors] = {}
@@ -92,6 +93,11 @@ class Measurement:
         self._checked = self._projected = 0
         self._samples: list[SampleLine] = []
         self._conditions: Conditions | None = None
+
+    @property
+    def anchor(self) -> str:
+        """The protocol's anchor among the baselines."""
+        return self._protocol.anchor
 
     @property
     def blames_submission(self) -> bool:
@@ -105,7 +111,6 @@ class Measurement:
             SubmissionFault, MachineFault, WorkerTimeout, WorkerDied: from the driver.
         """
         started = time.monotonic()
-        self._driver.deadline = started + self._protocol.deadline_s
         try:
             timings, inapplicable = self._measure()
         except Rejected as rejection:
@@ -131,35 +136,73 @@ class Measurement:
     def _record(self, started: float, **fields: object) -> Record:
         return Record.model_validate(
             {
-                "problem": self._job.problem,
-                "attempt": self._job.attempt,
-                "segment": self._job.segment,
+                "problem": self.job.problem,
+                "attempt": self.job.attempt,
+                "segment": self.job.segment,
                 "measures": self._protocol.measures,
                 "baselines": self._protocol.baselines,
                 "verification": self.verification(),
-                "rankable": self._job.rankable,
-                "plan_sha256": self._job.plan.sha256(),
-                "seed": self._job.seed,
+                "rankable": self.job.rankable,
+                "plan_sha256": self.job.plan.sha256(),
+                "seed": self.job.seed,
                 "seconds": round(time.monotonic() - started, 3),
                 **fields,
             }
         )
 
-    def _measure(self) -> tuple[tuple[Timing, ...], tuple[Measure, ...]]:
-        problem = self._job.problem
+    def begin(self, sets: int | None = None) -> bool:
+        """Lay the problem out and verify the submission on every kind of input.
+
+        Args:
+            sets: buffer sets that are needed; default is the bench's choice.
+
+        Returns:
+            Whether the warm measures apply.
+
+        Raises:
+            Rejected: a check failed.
+        """
+        job = self.job
         self._phase_is_submissions = True
+        self._driver.deadline = time.monotonic() + self._protocol.deadline_s
         prepared = self._driver.prepare(
-            Prepare(problem=problem, plan=self._job.plan, artifacts=self._job.artifacts, window_ns=self._window_ns())
+            Prepare(problem=job.problem, plan=job.plan, artifacts=job.artifacts, window_ns=self._window_ns(), sets=sets)
         )
         # A stand-in for the submission is a baseline, which is verified as one.
-        for draw in () if isinstance(self._job.plan, StandIn) else plan_draws(problem):
+        for draw in () if isinstance(job.plan, StandIn) else plan_draws(job.problem):
             request = Draw(
                 kind=draw.kind, draws=draw.sets, seed=self._seed(f"draw/{draw.kind}"), repeat=draw.kind is InputKind.NORMAL
             )
             self._accept(self._driver.draw(request), draw.kind)
+        return prepared.warm_applies
+
+    def choices(self) -> dict[str, Choice]:
+        """What everybody chose for the cold offline measure, which server mode uses too."""
+        return self._select(Measure())[0]
+
+    def saturating_trace(self, contender: str, rate_per_s: float, requests: int) -> ServeResult:
+        """One contender's answers to a trace with nothing between requests; outputs of the submission are verified.
+
+        Raises:
+            Rejected: they are wrong.
+        """
+        self._phase_is_submissions = contender == SUBMISSION
+        self._driver.deadline = time.monotonic() + self._protocol.deadline_s
+        seed = self._seed(f"saturation/{contender}/{rate_per_s}")
+        result = self._driver.serve(
+            Serve(
+                contenders=(contender,), requests_each=requests, rate_per_s=rate_per_s, seed=seed, full=False, refreshed=False
+            )
+        )
+        if result.inspection is not None:
+            self._accept_timed(result.inspection)
+        return result
+
+    def _measure(self) -> tuple[tuple[Timing, ...], tuple[Measure, ...]]:
+        warm_applies = self.begin()
         timings, inapplicable = [], []
         for measure in self._protocol.measures:
-            if measure.l2_state is L2State.WARM and not prepared.warm_applies:
+            if measure.l2_state is L2State.WARM and not warm_applies:
                 inapplicable.append(measure)
             else:
                 timings.append(self._serve(measure) if measure.mode is Mode.SERVER else self._time(measure))
@@ -168,7 +211,7 @@ class Measurement:
     def _time(self, measure: Measure) -> Timing:
         choices, best = self._select(measure)
         launches = {name: choice.launches_per_window for name, choice in choices.items()}
-        long = self._driver.profile.roof_ns(self._job.problem) >= LONG_OPERATION_NS
+        long = self._driver.profile.roof_ns(self.job.problem) >= LONG_OPERATION_NS
 
         def time_round(order: tuple[str, ...], number: int) -> Mapping[str, WindowTime]:
             full = number == 1
@@ -192,7 +235,7 @@ class Measurement:
         choices, best = self._select(Measure())
         anchor = choices[self._protocol.anchor]
         rate_per_s = rate_for(median_ns(anchor.selection_window_ns) / anchor.selection_launches)
-        long = self._driver.profile.roof_ns(self._job.problem) >= LONG_REQUEST_NS
+        long = self._driver.profile.roof_ns(self.job.problem) >= LONG_REQUEST_NS
         wanted = max(8, self._protocol.server_requests // (3 if long else 1))
         traces: list[ServeResult] = []
         lowered = 0
@@ -212,7 +255,7 @@ class Measurement:
                 rate_per_s, lowered, traces = rate_per_s * RATE_CUT, lowered + 1, []
         figures = ServerFigures(traces, rate_per_s)
         self._check_fastest({name: min(times) for name, times in figures.device_ns.items()}, measure)
-        self._samples += figures.samples(self._job.problem, self._job.attempt, measure)
+        self._samples += figures.samples(self.job.problem, self.job.attempt, measure)
         return figures.timing(measure, choices, best)
 
     def _select(self, measure: Measure) -> tuple[dict[str, Choice], str]:
@@ -236,9 +279,9 @@ class Measurement:
             if choice.errors is None:
                 continue
             self._baselines[name] = choice.errors
-            finding = judge(choice.errors, self._job.problem.track)
+            finding = judge(choice.errors, self.job.problem.track)
             if finding is not None:
-                raise MachineFault(Reason.BASELINE_ERROR, f"{name} is wrong for {self._job.problem}: {finding.detail}", False)
+                raise MachineFault(Reason.BASELINE_ERROR, f"{name} is wrong for {self.job.problem}: {finding.detail}", False)
         self._phase_is_submissions = True
         mine = self._driver.select(Select(measure=measure, contenders=(SUBMISSION,), seed=seed + 1))
         return {**selected.choices, **mine.choices}, selected.best
@@ -252,7 +295,7 @@ class Measurement:
             self._repeatable = inspection.repeatable and self._repeatable is not False
         self._judge_integrity(inspection.integrity)
         self._judge(self._pools[kind])
-        deterministic = isinstance(self._job.plan, Plan) and self._job.plan.deterministic
+        deterministic = isinstance(self.job.plan, Plan) and self.job.plan.deterministic
         if deterministic and inspection.repeatable is False:
             detail = f"{kind} inputs gave different bits in two runs though the plan says deterministic"
             raise Rejected(Reason.NONDETERMINISTIC, detail)
@@ -268,7 +311,7 @@ class Measurement:
             self._judge(inspection.projection, " in a timed window")
 
     def _judge(self, evidence: Errors | Projection, where: str = "") -> None:
-        finding = judge(evidence, self._job.problem.track)
+        finding = judge(evidence, self.job.problem.track)
         if finding is not None:
             raise Rejected(finding.reason, finding.detail.rstrip(".") + where)
 
@@ -290,7 +333,7 @@ class Measurement:
 
     def _check_fastest(self, fastest: Mapping[str, float], measure: Measure) -> None:
         """Reject times that the device cannot reach; a baseline below the limit is the machine's fault."""
-        limit_ns = self._driver.profile.limit_ns(self._job.problem, cold=measure.l2_state is L2State.COLD)
+        limit_ns = self._driver.profile.limit_ns(self.job.problem, cold=measure.l2_state is L2State.COLD)
         for name, fastest_ns in fastest.items():
             if fastest_ns >= limit_ns * LIMIT_SLACK:
                 continue
@@ -302,8 +345,8 @@ class Measurement:
     def _keep_samples(self, rounds: Rounds, choices: dict[str, Choice], measure: Measure) -> None:
         for name, windows in rounds.windows.items():
             line = SampleLine(
-                problem=self._job.problem,
-                attempt=self._job.attempt,
+                problem=self.job.problem,
+                attempt=self.job.attempt,
                 measure=measure,
                 contender=name,
                 launches_per_window=choices[name].launches_per_window,
@@ -315,23 +358,12 @@ class Measurement:
 
     def _window_ns(self) -> int:
         profile: DeviceProfile = self._driver.profile
-        compute_bound = profile.roof_ns(self._job.problem) >= SUSTAINED_LIMIT_NS
+        compute_bound = profile.roof_ns(self.job.problem) >= SUSTAINED_LIMIT_NS
         return self._protocol.window_ns * (SUSTAINED_FACTOR if self._protocol.sustained and compute_bound else 1)
 
     def _seed(self, label: str) -> int:
         """A seed for one purpose, derived from the shape's."""
-        return derive(bytes.fromhex(self._job.seed), label)
-
-
-def derive(secret: bytes, label: str) -> int:
-    """62 bits that only who knows the secret can foretell: keyed BLAKE2b."""
-    return int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8, key=secret).digest(), "little") >> 2
-
-
-def shape_seed(secret: bytes, problem: Problem, attempt: int) -> str:
-    """Seed of one shape in one segment, 32 hex digits."""
-    label = f"{problem}/{problem.track}/{attempt}"
-    return hashlib.blake2b(label.encode(), digest_size=16, key=secret).hexdigest()
+        return derive(bytes.fromhex(self.job.seed), label)
 
 
 def _timing(measure: Measure, rounds: Rounds, choices: dict[str, Choice], best: str) -> Timing:

@@ -46,6 +46,8 @@ class Prepare(Model):
     """Built file of each kernel of the plan."""
     window_ns: Positive
     """Length that a window should have."""
+    sets: Positive | None = None
+    """Buffer sets that are needed; null leaves their number to the bench."""
 
 
 class Prepared(Model):
@@ -173,6 +175,9 @@ class Serve(Model):
     """Seed of the trace and of the inputs."""
     full: bool
     """Compare every output with float64 rather than project."""
+    refreshed: bool = True
+    """Flush the cache and draw inputs between requests. False is for saturation: inputs are drawn before the trace, and
+    requests follow one another as they come."""
 
 
 class ServeResult(Model):

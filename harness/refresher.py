@@ -23,15 +23,22 @@ class Refresher:
     Args:
         sets: one set per request.
         seed: seed of inputs and poison.
+        one_by_one: draw inputs right before each request, and take its outputs away right after. Otherwise all inputs are
+            there from the start and all outputs stay: for saturation, where nothing may come between two requests.
     """
 
-    def __init__(self, sets: Sets, seed: int) -> None:
+    def __init__(self, sets: Sets, seed: int, one_by_one: bool = True) -> None:
         rng = random.Random(seed)
         self.sets = sets
-        self.outputs = sets.c.new_empty(sets.c.shape)
+        self.outputs = sets.c.new_empty(sets.c.shape) if one_by_one else sets.c
         self.poison_bits = poison(rng.getrandbits(16))
         self._seeds = [rng.getrandbits(62) for _ in range(sets.c.shape[0])]
         self._drawn = self._answered = 0
+        if not one_by_one:
+            for count in range(len(self._seeds)):
+                self._draw(count)
+                self._poison(count)
+            self._drawn = self._answered = len(self._seeds)
 
     def between(self, following: Arrival | None) -> None:
         """After a request: copy its outputs aside if it was the submission's, and draw inputs if the next one is.

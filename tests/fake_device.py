@@ -92,7 +92,7 @@ class FakeDevice:
         self._operations[SUBMISSION] = contender._replace(launch_ns=contender.launch_ns + delay_ns)
         return original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
 
-    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None]) -> FakePort:
+    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> FakePort:
         self.ports.append(FakePort(self, keys, between))
         return self.ports[-1]
 
@@ -125,7 +125,7 @@ class FakePort:
 
     clean_ns = 0
 
-    def __init__(self, device: FakeDevice, keys: dict[str, str], between: Callable[[Arrival | None], None]) -> None:
+    def __init__(self, device: FakeDevice, keys: dict[str, str], between: Callable[[Arrival | None], None] | None) -> None:
         self._device, self._keys, self._between = device, keys, between
         self._now = self._clean_at = 0
         self._counts: Counter[str] = Counter()
@@ -146,8 +146,9 @@ class FakePort:
         return self._took
 
     def clean_up(self, following: Arrival | None) -> None:
-        self._between(following)
-        self._clean_at = self._now + self.clean_ns
+        if self._between is not None:
+            self._between(following)
+            self._clean_at = self._now + self.clean_ns
 
     def is_clean(self) -> bool:
         self._now += 1_000 if self._now < self._clean_at else 0

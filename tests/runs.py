@@ -12,7 +12,6 @@ from pathlib import Path
 
 from factories import make_record
 
-from harness.measurement import shape_seed
 from harness.plan import Layout
 from harness.problem import Problem, Track
 from harness.problem_sets import ShapeSet, resolve_shapes
@@ -20,6 +19,7 @@ from harness.profiles import load_profile
 from harness.protocol import CPU_BASELINES, Protocol, protocol_for
 from harness.record import SUBMISSION, ContenderTiming, L2State, Measure, Record, Status, StopReason, Timing, Verification
 from harness.run import DeviceInfo, Header, Run, SampleLine, writing
+from harness.seeds import shape_seed
 from harness.submission import Submission
 from harness.timing.statistics import median_ns, speedup
 

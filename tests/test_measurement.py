@@ -13,12 +13,13 @@ from test_bench import after, beside, counted
 
 from harness import measurement
 from harness.devices import BufferSet, MachineFault
-from harness.measurement import Job, Measured, Measurement, derive, shape_seed
+from harness.measurement import Job, Measured, Measurement
 from harness.messages import Select, Selected
 from harness.plan import Layout, Plan
 from harness.problem import Problem
 from harness.protocol import CPU_BASELINES, Protocol, Purpose, protocol_for
 from harness.record import SUBMISSION, L2State, Measure, Reason, Status, StopReason
+from harness.seeds import derive, shape_seed
 from harness.verify.inputs import InputKind, plan_draws
 
 PROBLEM = Problem(m=24, n=40, k=20)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.measurement import derive, shape_seed
 from harness.problem import Problem
 from harness.record import Interval, Measure
 from harness.replay import ReplayedRatio
+from harness.seeds import derive, shape_seed
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -7,13 +7,15 @@ import math
 import pytest
 from fake_device import Contender, FakeDevice, FakeDriver, FakePort, Run, honest, plan
 
-from harness.devices import BufferSet
+from harness.devices import BufferSet, SubmissionFault
 from harness.measurement import Job, Measured, Measurement
+from harness.messages import ServeResult
 from harness.plan import Layout
 from harness.problem import Problem
 from harness.protocol import protocol_for
 from harness.record import SUBMISSION, L2State, Measure, Mode, Reason, Status, StopReason
-from harness.timing.server import MAX_RATE_PER_S, RATE_CUT
+from harness.saturation import BISECTIONS, MIN_REQUESTS, STEP, RatePoint, point_of, saturate, search
+from harness.timing.server import MAX_RATE_PER_S, RATE_CUT, trace
 from harness.timing.statistics import median_ratio
 
 SERVER = Measure(mode=Mode.SERVER, l2_state=L2State.COLD)
@@ -133,3 +135,58 @@ def test_the_interval_of_a_ratio_of_medians() -> None:
     assert math.log(found.high / found.value) == pytest.approx(half, rel=0.05)
     with pytest.raises(ValueError, match="8 samples"):
         median_ratio([1] * 7, [1] * 8)
+
+
+def test_saturation_finds_the_rate_that_keeps_p99_within_the_bound() -> None:
+    # A simulated M/D/1 queue: 10 µs of service, so p99 within 100 µs holds up to some 85 % of 100,000 requests a second.
+    def answer(rate_per_s: float) -> RatePoint:
+        arrivals = trace(("a",), 20_000, rate_per_s, seed=7)
+        free_ns, latencies = 0, []
+        for arrival in arrivals:
+            free_ns = max(free_ns, arrival.at_ns) + 10_000
+            latencies.append(free_ns - arrival.at_ns)
+        result = ServeResult(
+            device_ns={"a": (10_000,)},
+            latency_ns={"a": tuple(latencies)},
+            disturbed=0,
+            poll_resolution_ns=1,
+            conditions=None,
+            inspection=None,
+        )
+        return point_of(result, "a", rate_per_s, 100_000)
+
+    points = search(answer, 100_000.0)
+    assert [point.rate_per_s for point in points] == sorted(point.rate_per_s for point in points)
+    highest = max(point.rate_per_s for point in points if point.meets_bound)
+    lowest = min(point.rate_per_s for point in points if not point.meets_bound)
+    assert 70_000 < highest < lowest < 95_000
+    assert lowest / highest < STEP ** (1 / 2**BISECTIONS) * 1.001
+    assert points[0].p50_ns == 10_000
+
+
+def test_saturation_of_a_submission_and_its_baselines() -> None:
+    device = FakeDevice(Contender(launch_ns=5_000))
+    protocol = protocol_for(device.profile).model_copy(update={"measures": (SERVER,), "window_ns": 200_000})
+    job = Job(PROBLEM, plan(), {}, 0, 0, "00" * 16, rankable=False)
+    measurement = Measurement(FakeDriver(device), protocol, job, {})
+    told: list[str] = []
+    found = saturate(measurement, (SUBMISSION, "torch_matmul"), None, MIN_REQUESTS, told.append)
+    assert found.bound_ns == 10 * 15_000
+    rates = {curve.contender: curve.highest_rate_per_s for curve in found.curves}
+    assert rates[SUBMISSION] > 1.5 * rates["torch_matmul"] > 0
+    assert len(told) == sum(len(curve.points) for curve in found.curves)
+
+
+def test_saturation_pays_no_wrong_submission() -> None:
+    calls = [0]
+
+    def run(buffers: BufferSet) -> None:
+        calls[0] += 1
+        if calls[0] < 80:
+            honest(buffers)
+
+    device = FakeDevice(run)
+    protocol = protocol_for(device.profile).model_copy(update={"measures": (SERVER,), "window_ns": 200_000})
+    measurement = Measurement(FakeDriver(device), protocol, Job(PROBLEM, plan(), {}, 0, 0, "00" * 16, rankable=False), {})
+    with pytest.raises(SubmissionFault, match="poison"):
+        saturate(measurement, (SUBMISSION,), None, MIN_REQUESTS, lambda _: None)

@@ -26,6 +26,7 @@ FORMATS = {
     "diagnosis": "harness.diagnosis:Diagnosis",
     "cache-info": "harness.cache:CacheInfo",
     "cache-prune": "harness.cache:Pruned",
+    "saturation": "harness.saturation:Saturation",
     "replay": "harness.replay:Replay",
     "comparison": "harness.compare:Comparison",
     "shapes": "harness.commands.shapes:ShapeSetList",

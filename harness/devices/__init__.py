@@ -222,13 +222,14 @@ class Device(Protocol):
         """Time one window: operations on the first `unscored` slots, then one on each of the others, timed as one."""
         ...
 
-    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None]) -> Port:
+    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> Port:
         """Requests on this device, for the server loop.
 
         Args:
             keys: operation of each contender.
             requests_each: requests of each contender; the n-th one works on slot n.
-            between: called after every request with the one that follows, to refresh what that one needs.
+            between: called after every request with the one that follows, to refresh what that one needs; with None
+                nothing happens between requests.
 
         Raises:
             MachineFault: the device has no server mode.

@@ -96,7 +96,7 @@ class CpuDevice:
         operations = (candidate.info for candidate in cpu_candidates(names))
         return tuple(operation for operation in operations if keys is None or operation.key in keys)
 
-    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None]) -> Port:
+    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> Port:
         """There is no server mode on a CPU.
 
         Raises:

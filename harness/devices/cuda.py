@@ -171,7 +171,7 @@ class CudaDevice:
             [tensor if tensor.stride(2) == 1 else tensor.transpose(1, 2) for tensor in tensors], self._key
         )
 
-    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None]) -> CudaPort:
+    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> CudaPort:
         """Capture a graph for every request, the n-th of each contender on slot n."""
         graphs = {}
         for name, key in keys.items():

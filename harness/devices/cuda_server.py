@@ -15,14 +15,15 @@ class CudaPort:
     Args:
         windows: where requests run.
         graphs: the request's graph, by contender and by the count of that contender's requests before it.
-        between: called after a request with the request that follows; it puts the refreshing of inputs on the stream.
+        between: called after a request with the request that follows; it puts the refreshing of inputs on the stream. None
+            for no clean-up at all.
     """
 
     def __init__(
         self,
         windows: Windows,
         graphs: dict[tuple[str, int], Window],
-        between: Callable[[Arrival | None], None],
+        between: Callable[[Arrival | None], None] | None,
     ) -> None:
         self._windows = windows
         self._graphs = graphs
@@ -55,9 +56,10 @@ class CudaPort:
 
     def clean_up(self, following: Arrival | None) -> None:
         """Refresh what the following request needs and flush the cache; do not wait."""
-        self._between(following)
-        self._windows.flush()
-        self._clean = False
+        if self._between is not None:
+            self._between(following)
+            self._windows.flush()
+            self._clean = False
 
     def is_clean(self) -> bool:
         """Whether the stream is idle again."""
