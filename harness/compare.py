@@ -260,6 +260,7 @@ def relative_logs(lines: Mapping[str, SampleLine], shared: Sequence[str]) -> Flo
 
 
 def log_times(line: SampleLine) -> Floats:
+    """Logarithms of the time per launch in nanoseconds, one per round."""
     import numpy as np
 
     return np.log(np.array(line.window_ns, dtype=np.float64) / line.launches_per_window)
