@@ -11,8 +11,8 @@ from harness.plan_arguments import OneOf
 from harness.problem import Problem
 
 BARRIER_BYTES = 8
-MAX_PANEL = 64
-"""Rows of Q at most whose sums leave together: 128 bytes of C, the widest swizzle of TMA."""
+REGISTERS = {2: (40, 232), 3: (32, 160)}
+"""Registers of a loading and of a multiplying thread of a persistent CTA, by warpgroups that multiply. They share 64 Ki."""
 
 
 class Family(StrEnum):
@@ -161,6 +161,15 @@ class KernelConfig(Model):
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a CTA."""
         return self.barrier_offset + 2 * self.stages * BARRIER_BYTES
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: those that multiply, and a warp that loads, or a warpgroup where registers are reassigned."""
+        multiplying = 128 * self.warpgroups
+        if self.family in (Family.LATENCY, Family.UNALIGNED):
+            return multiplying
+        persistent = self.family in (Family.WS_PERSISTENT, Family.OUTPUT)
+        return multiplying + (128 if persistent and self.warpgroups in REGISTERS else 32)
 
     @property
     def cluster_ctas(self) -> int:

@@ -7,9 +7,9 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.config import Cache, KernelConfig, Split, Store
+from agents.config import REGISTERS, Cache, KernelConfig, Split, Store
 from harness.model import MissingDependencyError
-from harness.plan import Kernel, Language, Launch, Pointer, Scalar, ScalarType, Swizzle, TensorMap
+from harness.plan import Kernel, Language, Launch, Layout, Pointer, Scalar, ScalarType, Swizzle, TensorMap
 from harness.plan_arguments import Argument, Buffer, L2Promotion
 from harness.problem import Problem
 
@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 ENTRY = "hgemm"
-WIDE_CLUSTER_REGISTERS = {2: (40, 232), 3: (32, 160)}
-"""Registers of a loading and of a multiplying thread, by warpgroups that multiply: they share 64 Ki, 128 threads each."""
+
+SIDES = tuple((layout, swapped) for layout in Layout for swapped in (False, True))
+"""Layouts of B, each with P along M and along N."""
+SHARED_BYTES = 232448
+"""Shared memory that a ring may fill with one CTA per multiprocessor; smaller devices refuse what does not fit."""
+RESERVED_BYTES = 1024
+"""Shared memory that the system keeps of every CTA."""
+MOST_STAGES = 8
 
 
 class Source(NamedTuple):
@@ -37,16 +43,6 @@ class Source(NamedTuple):
     def kernel(self, entry: str = ENTRY) -> Kernel:
         """The entry as a plan names it."""
         return Kernel(language=Language.CUDA, source=self.path, entry=entry)
-
-
-def registers(config: KernelConfig) -> tuple[int, int]:
-    """Registers of a thread that loads and of one that multiplies where they are reassigned, else zeros."""
-    return WIDE_CLUSTER_REGISTERS.get(config.warpgroups, (0, 0))
-
-
-def loaders(config: KernelConfig) -> int:
-    """Threads of a persistent kernel that load: a whole warpgroup where registers are reassigned."""
-    return 128 if registers(config)[0] else 32
 
 
 def render(template: str, config: KernelConfig, even: bool = True) -> Source:
@@ -83,7 +79,7 @@ def render_text(template: str, config: KernelConfig, **values: object) -> Source
 
 @functools.lru_cache(maxsize=4096)
 def _render(template: str, config: KernelConfig, even: bool) -> Source:
-    given, taken = registers(config)
+    given, taken = REGISTERS.get(config.warpgroups, (0, 0))
     derived = {
         "p_width": config.p_width,
         "q_width": config.q_width,
@@ -93,7 +89,7 @@ def _render(template: str, config: KernelConfig, even: bool) -> Source:
         "barrier_offset": config.barrier_offset,
         "tma_store": config.store is Store.TMA,
         "even": even,
-        "loaders": loaders(config),
+        "loaders": config.threads - 128 * config.warpgroups,
         "given_registers": given,
         "taken_registers": taken,
         "p_hint": 1 if config.cache is Cache.STREAM_P else 0,
@@ -111,6 +107,16 @@ def _environment() -> Environment:
         raise MissingDependencyError("jinja2", "agents", "Rendering kernels") from error
     loader = jinja2.PackageLoader("agents", "templates")
     return jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False)
+
+
+def deepest(config: KernelConfig, most: int = MOST_STAGES) -> KernelConfig:
+    """The configuration with as many stages as fit, at most `most`."""
+    room = (SHARED_BYTES + RESERVED_BYTES) // config.ctas_per_sm - RESERVED_BYTES
+    for stages in range(most, 1, -1):
+        deep = config.model_copy(update={"stages": stages})
+        if deep.shared_bytes <= room:
+            return deep
+    return config
 
 
 def maps(config: KernelConfig, problem: Problem) -> tuple[TensorMap, TensorMap]:
@@ -150,12 +156,12 @@ def integers(*values: int) -> tuple[Scalar, ...]:
     return tuple(Scalar(dtype=ScalarType.I32, value=value) for value in values)
 
 
-def one_tile_launch(config: KernelConfig, problem: Problem, name: str, threads: int, *more: Argument) -> Launch:
+def one_tile_launch(config: KernelConfig, problem: Problem, name: str, *more: Argument) -> Launch:
     """A launch of one CTA per tile and split."""
     return Launch(
         kernel=name,
         grid=(config.tiles(problem), 1, config.splits),
-        block=(threads, 1, 1),
+        block=(config.threads, 1, 1),
         cluster=(1, 1, config.splits) if config.split is Split.CLUSTER else None,
         dynamic_shared_bytes=config.shared_bytes,
         arguments=(*arguments(config, problem), *more),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import product
 
-from agents.config import KernelConfig, Split
+from agents.config import Family, KernelConfig, Split, Store
 from agents.families import common
+from agents.families.common import SIDES
 from harness.plan import Launch, Plan, Pointer, Scalar, ScalarType
 from harness.plan_arguments import Argument, Buffer
 from harness.problem import Problem
@@ -13,11 +16,6 @@ from harness.profiles import DeviceProfile
 
 TEMPLATE = "tiled.cu.j2"
 ALIGNMENT_BYTES = 256
-
-
-def threads(config: KernelConfig) -> int:
-    """Threads of a CTA."""
-    return 128 * config.warpgroups + 32
 
 
 def counter_bytes(config: KernelConfig, problem: Problem) -> int:
@@ -34,6 +32,34 @@ def workspace_bytes(config: KernelConfig, problem: Problem) -> int:
     return counter_bytes(config, problem) + 4 * config.bm * config.bn * config.tiles(problem) * config.splits
 
 
+TILES = ((1, 64, (32, 64, 128, 256)), (2, 128, (64, 128, 256)))
+"""Warpgroups, rows of P, rows of Q."""
+SHARES = (
+    *((Split.CLUSTER, splits) for splits in (2, 3, 4, 6, 8)),
+    *((split, splits) for split in (Split.WORKSPACE, Split.KERNEL) for splits in (2, 3, 4, 6, 8, 12, 16, 32)),
+)
+
+
+def configs() -> Iterator[KernelConfig]:
+    """Every configuration of the family, legal or not."""
+    tiles = [(warpgroups, bm, bn) for warpgroups, bm, widths in TILES for bn in widths]
+    for (warpgroups, bm, bn), (layout, swapped), (split, splits), bk in product(tiles, SIDES, SHARES, (64, 128)):
+        config = KernelConfig(
+            family=Family.SPLITK,
+            layout=layout,
+            swapped=swapped,
+            bm=bm,
+            bn=bn,
+            bk=bk,
+            stages=1,
+            warpgroups=warpgroups,
+            split=split,
+            splits=splits,
+            store=Store.DIRECT,
+        )
+        yield common.deepest(config)
+
+
 def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
     """One launch, and a second one where a kernel adds up."""
     source = common.render(TEMPLATE, config, even=problem.n % 2 == 0)
@@ -43,7 +69,7 @@ def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
         Split.WORKSPACE: (sums, Pointer(buffer=Buffer.WORKSPACE)),
         Split.KERNEL: (sums,),
     }
-    launch = common.one_tile_launch(config, problem, source.name, threads(config), *more.get(config.split, ()))
+    launch = common.one_tile_launch(config, problem, source.name, *more.get(config.split, ()))
     kernels = {source.name: source.kernel()}
     steps = [launch]
     if config.split is Split.KERNEL:

@@ -1,0 +1,137 @@
+"""An analytic model of what a configuration takes: waves, tensor work, bytes, latencies. It orders configurations, no more.
+
+The constants are published or measured properties of Hopper (rates of wgmma by width: arXiv 2402.13499; latencies and launch
+costs: one H200), so that the model needs no measurement of these kernels; only the proportions matter.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import NamedTuple
+
+from agents.config import Cache, Family, KernelConfig, Split, Store
+from agents.space import Space
+from harness.problem import Problem
+from harness.profiles import DeviceProfile
+
+CLOCKS_PER_NS = 1.7
+"""Of a multiprocessor that works: the power limit keeps it below its maximum."""
+LAUNCH_NS = 1300.0
+"""From one operation to the next where both are small."""
+SECOND_KERNEL_NS = 900.0
+LOAD_LATENCY = 1100.0
+"""Clocks from the first request of cold data to its arrival."""
+PROLOGUE = {Family.LATENCY: 250.0, Family.UNALIGNED: 250.0}
+"""Clocks before the first load is under way."""
+USUAL_PROLOGUE = 500.0
+CLUSTER_PROLOGUE = 400.0
+STAGE_LATENCY = 90.0
+"""Clocks of a stage's barriers and of starting its instructions, which overlap with those of another warpgroup only."""
+L2_BYTES_PER_CLOCK = 50.0
+"""That one multiprocessor reads from L2, when all read."""
+STORE_BYTES_PER_CLOCK = 32.0
+END = {Store.TMA: 900.0, Store.DIRECT: 600.0}
+"""Clocks from the last instruction to the last byte of C on its way."""
+DIRECT_STORE_COST = 2.0
+"""Registers are stored in pieces of 16 bytes: so much slower than through TMA."""
+NARROW = {8: 0.24, 16: 0.43, 24: 0.58, 32: 0.72, 48: 0.9}
+"""Share of its peak rate that wgmma reaches with few rows of Q."""
+SUSTAINED = 0.93
+EXPOSED = 0.25
+"""Of the shorter of computing and reading memory, what does not overlap."""
+MMA_SYNC_RATE = 0.2
+CROSS_LINE_COST = 1.02
+"""An operand stored across K is read in more boxes."""
+
+
+class Work(NamedTuple):
+    """What one CTA does for one tile, in clocks."""
+
+    mainloop: float
+    epilogue: float
+
+
+def estimate_ns(config: KernelConfig, problem: Problem, device: DeviceProfile) -> float:
+    """Nanoseconds that a configuration takes for a problem with cold data, by the model."""
+    tiles = config.tiles(problem) * config.cluster_ctas
+    ctas = tiles * config.splits
+    slots = device.sm_count // config.cluster_ctas * config.cluster_ctas
+    together = min(config.ctas_per_sm, max(1, math.ceil(ctas / slots)))
+    work = _work(config, problem, together)
+    prologue = PROLOGUE.get(config.family, USUAL_PROLOGUE) + (CLUSTER_PROLOGUE if config.cluster_ctas > 1 else 0.0)
+    if config.family in (Family.WS_PERSISTENT, Family.OUTPUT):
+        rounds = math.ceil(ctas / slots)
+        hidden = min(work.epilogue, work.mainloop) * (0.95 if config.ping_pong else 0.6 if config.buffers > 2 else 0.45)
+        clocks = rounds * (work.mainloop + work.epilogue) - (rounds - 1) * hidden
+    else:
+        waves = math.ceil(ctas / (slots * together))
+        clocks = waves * (work.mainloop + work.epilogue + (prologue if waves > 1 else 0.0) / together)
+    busy_ns = (prologue + LOAD_LATENCY + clocks) / CLOCKS_PER_NS
+    memory_ns = problem.bytes_total / (device.copy_bandwidth_bytes_per_s * _reach(ctas, config, device)) * 1e9
+    reread_ns = _reread_bytes(config, problem, device) / device.copy_bandwidth_bytes_per_s * 1e9
+    total = LAUNCH_NS + max(busy_ns, memory_ns + reread_ns) + EXPOSED * min(busy_ns, memory_ns)
+    return total + _adding_up_ns(config, problem, device)
+
+
+def ranked(space: Space, problem: Problem, most: int) -> list[KernelConfig]:
+    """The configurations that are legal for a problem and promise most, best first."""
+    legal = space.legal(problem)
+    order = heapq.nsmallest(most, ((estimate_ns(c, problem, space.device), space.index[c]) for c in legal))
+    return [space.configs[index] for _, index in order]
+
+
+def best(space: Space, problem: Problem) -> KernelConfig:
+    """The configuration that promises most: the baseline policy."""
+    return ranked(space, problem, 1)[0]
+
+
+def _work(config: KernelConfig, problem: Problem, together: int) -> Work:
+    """Clocks of one tile while `together` CTAs share a multiprocessor."""
+    stages = math.ceil(config.k_stages(problem) / config.splits)
+    rate = 4096 * SUSTAINED * NARROW.get(config.bn, 1.0)
+    if config.family is Family.UNALIGNED:
+        rate = 4096 * MMA_SYNC_RATE
+    tensor = 2 * config.bm * config.bn * config.bk / rate
+    loaded = 2 * config.bk * (config.bm / config.cluster_q + config.bn / config.cluster_p)
+    load = loaded / L2_BYTES_PER_CLOCK * (CROSS_LINE_COST if config.p_width or config.q_width else 1.0)
+    depth = max(1, config.stages - 1)
+    alone = max(tensor + (0.0 if config.ping_pong or config.warpgroups > 1 else STAGE_LATENCY), load, LOAD_LATENCY / depth)
+    stage = max(alone, together * max(tensor, load))
+    size = 2 * config.bm * config.bn * (2 if config.split in (Split.WORKSPACE, Split.KERNEL) else 1)
+    slow = DIRECT_STORE_COST if config.store is Store.DIRECT and config.split is Split.NONE else 1.0
+    hint = 0.97 if config.cache is Cache.STREAM_C else 1.0
+    return Work(stages * stage, END[config.store] + together * slow * hint * size / STORE_BYTES_PER_CLOCK)
+
+
+def _reach(ctas: int, config: KernelConfig, device: DeviceProfile) -> float:
+    """Share of the bandwidth that so many CTAs can ask for: each has a ring's worth of bytes under way."""
+    under_way = min(ctas, device.sm_count * config.ctas_per_sm) * config.stages * config.stage_bytes
+    needed = device.copy_bandwidth_bytes_per_s * 1e-9 * LOAD_LATENCY / CLOCKS_PER_NS
+    return min(1.0, 0.25 + under_way / needed / 2)
+
+
+def _reread_bytes(config: KernelConfig, problem: Problem, device: DeviceProfile) -> float:
+    """Bytes that are read from memory again, because a wave's operands are more than L2 keeps."""
+    if problem.a_bytes + problem.b_bytes <= device.l2_bytes // 2:
+        return 0.0
+    wave = max(1, device.sm_count * config.ctas_per_sm)
+    band = min(config.group, config.tiles_p(problem)) * config.cluster_p
+    width = max(1.0, wave / band)
+    rows, columns = band * config.bm, width * config.bn * config.cluster_q
+    waves = max(1.0, config.tiles(problem) * config.cluster_ctas / wave)
+    touched = waves * 2 * problem.k * (min(rows, config.rows(problem)) + min(columns, config.columns(problem)))
+    return max(0.0, touched - problem.a_bytes - problem.b_bytes) * 0.5
+
+
+def _adding_up_ns(config: KernelConfig, problem: Problem, device: DeviceProfile) -> float:
+    if config.split is Split.NONE:
+        return 0.0
+    tile_bytes = 4 * config.bm * config.bn
+    if config.split is Split.CLUSTER:
+        return (800.0 + 2 * tile_bytes / L2_BYTES_PER_CLOCK) / CLOCKS_PER_NS
+    everything = tile_bytes * config.tiles(problem) * config.splits
+    l2_bytes_per_ns = L2_BYTES_PER_CLOCK * CLOCKS_PER_NS
+    if config.split is Split.KERNEL:
+        return SECOND_KERNEL_NS + everything / (l2_bytes_per_ns * device.sm_count)
+    return 700.0 + tile_bytes * config.splits / l2_bytes_per_ns + everything / (l2_bytes_per_ns * device.sm_count)
