@@ -46,6 +46,8 @@ COMMANDS = {
     "report": Command("leaderboard.commands:report", "Write a run as one HTML page and its charts as PNG."),
     "import": Command("leaderboard.commands:import_app", "Take in figures that others publish; never ranked."),
     "board": Command("leaderboard.commands:board_app", "Open the board as an app; rebuild it; withdraw submissions."),
+    "search": Command("agents.commands:search", "Measure many kernel configurations over many shapes; resumable."),
+    "export": Command("agents.commands:export", "Write a submission of the best configurations."),
     "schema": Command("harness.commands.schema:schema", "Print the JSON Schema of a file format."),
 }
 

@@ -1,0 +1,198 @@
+"""Search: many configurations over many problems on one device, in one process, resumable.
+
+Every problem gets its most promising configurations timed briefly, in batches, so that stopping anywhere has treated all
+problems alike. Then the fastest of each problem are verified and timed against the anchor by the harness's protocol
+`screen`. What is wrong is found there, however fast it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from agents.analytic import ranked
+from agents.config import KernelConfig
+from agents.families.common import Source
+from agents.journal import Final, Heat, Journal, Segment
+from agents.measuring import Candidate, Failed, Screener
+from agents.space import Space, plan_for, sources_for
+from harness.artifacts import Artifact
+from harness.build import BuildOptions, build_kernels
+from harness.plan import Kernel
+from harness.problem import Problem
+from harness.rewards import MEASURE
+
+Progress = Callable[[str], None]
+
+
+class Effort(NamedTuple):
+    """How much is measured."""
+
+    candidates: int = 48
+    """Configurations of a problem that are timed briefly at most."""
+    batch: int = 8
+    """Of which so many before the next problem has its turn."""
+    finalists: int = 3
+    """Configurations of a problem that are verified and timed against the anchor."""
+    margin: float = 1.10
+    """A configuration slower than the fastest by this factor is no finalist."""
+    heats_share: float = 0.6
+    """Share of the budget after which finals begin."""
+
+
+class Search:
+    """What is to be measured, what was, and what comes next."""
+
+    def __init__(self, space: Space, problems: Sequence[Problem], journal: Journal, effort: Effort) -> None:
+        self.space = space
+        self.problems = problems
+        self.journal = journal
+        self.effort = effort
+        self.artifacts: dict[str, Path] = {}
+        self._candidates = {problem: ranked(space, problem, effort.candidates) for problem in problems}
+        self._heats: dict[Problem, dict[KernelConfig, Heat]] = defaultdict(dict)
+        self._finals: dict[Problem, dict[KernelConfig, Final]] = defaultdict(dict)
+        self._dangerous: set[str] = set()
+        for line in journal.lines:
+            self._note(line)
+
+    def build(self, directory: Path, options: BuildOptions | None = None, progress: Progress | None = None) -> None:
+        """Build every candidate's kernels through the cache; configurations that do not build well are left out.
+
+        Args:
+            directory: where sources are written.
+            options: how to build.
+            progress: told how far it is.
+        """
+        sources: dict[str, Source] = {}
+        kernels: dict[str, Kernel] = {}
+        for problem, configs in self._candidates.items():
+            for config in configs:
+                sources.update({source.name: source for source in sources_for(config, problem)})
+                kernels.update(plan_for(config, problem, self.space.device).kernels)
+        (directory / "kernels").mkdir(parents=True, exist_ok=True)
+        for source in sources.values():
+            (directory / source.path).write_text(source.text, encoding="utf-8")
+
+        def step(done: int, total: int, name: str) -> None:
+            if progress is not None and (done % 50 == 0 or done == total):
+                progress(f"built {done}/{total}")
+
+        built = build_kernels(directory, kernels.values(), self.space.device, options, step)
+        for name, kernel in kernels.items():
+            result = built[kernel.sha256()]
+            if isinstance(result, Artifact) and not result.report.spill_store_bytes and not result.report.serialized_wgmma:
+                self.artifacts[name] = result.path
+
+    def run(self, screener: Screener, budget_s: float | None, progress: Progress | None = None) -> None:
+        """Measure what is missing until the budget is spent, looking at the clock between candidates."""
+        started = time.monotonic()
+        self._append(Segment.here(screener.info, screener.protocol))
+        say = progress or (lambda _: None)
+        ends = (None, None) if budget_s is None else (started + budget_s * self.effort.heats_share, started + budget_s)
+        for step, remaining, end in ((self._heat, self._next_heats, ends[0]), (self._final, self._next_finals, ends[1])):
+            for count, candidate in enumerate(remaining(), start=1):
+                if end is not None and time.monotonic() >= end:
+                    break
+                step(screener, *candidate)
+                if count % 100 == 0:
+                    say(f"{step.__name__.strip('_')} {count}, {time.monotonic() - started:.0f} s")
+
+    def best(self) -> dict[Problem, Final]:
+        """The verified configuration of each problem that beats the anchor by most, where there is one."""
+        found = {}
+        for problem, finals in self._finals.items():
+            verified = [final for final in finals.values() if speedup(final) is not None]
+            if verified:
+                found[problem] = max(verified, key=lambda final: speedup(final) or 0.0)
+        return found
+
+    def _next_heats(self) -> Iterator[tuple[Problem, KernelConfig]]:
+        for start in range(0, self.effort.candidates, self.effort.batch):
+            for problem in self.problems:
+                for config in self._candidates[problem][start : start + self.effort.batch]:
+                    if config not in self._heats[problem] and self._is_measurable(config, problem):
+                        yield problem, config
+
+    def _next_finals(self) -> Iterator[tuple[Problem, KernelConfig]]:
+        """First every problem's fastest, then every problem's second, and so on; a wrong one makes room for the next."""
+        for _ in range(self.effort.finalists):
+            for problem in self.problems:
+                config = self._next_finalist(problem)
+                if config is not None:
+                    yield problem, config
+
+    def _next_finalist(self, problem: Problem) -> KernelConfig | None:
+        timed = {config: heat.launch_ns for config, heat in self._heats[problem].items() if heat.launch_ns is not None}
+        finals = self._finals[problem]
+        right = [config for config in timed if config not in finals or speedup(finals[config]) is not None]
+        if not right or sum(config in finals for config in right) >= self.effort.finalists:
+            return None
+        limit_ns = min(timed[config] for config in right) * self.effort.margin
+        left = [c for c in right if c not in finals and timed[c] <= limit_ns and self._is_measurable(c, problem)]
+        return min(left, key=lambda config: timed[config], default=None)
+
+    def _heat(self, screener: Screener, problem: Problem, config: KernelConfig) -> None:
+        try:
+            timed = screener.heat(self._candidate(problem, config))
+        except Failed as failed:
+            self._append(Heat(problem=problem, config=config, failure=failed.reason[:300], fatal=failed.fatal))
+            return
+        self._append(
+            Heat(
+                problem=problem,
+                config=config,
+                launch_ns=timed.launch_ns,
+                window_ns=timed.window_ns,
+                launches=timed.launches,
+            )
+        )
+
+    def _final(self, screener: Screener, problem: Problem, config: KernelConfig) -> None:
+        try:
+            record = screener.measure(self._candidate(problem, config))
+        except Failed as failed:
+            self._append(Final(problem=problem, config=config, failure=failed.reason[:300]))
+            return
+        self._append(Final(problem=problem, config=config, record=record))
+
+    def _candidate(self, problem: Problem, config: KernelConfig) -> Candidate:
+        plan = plan_for(config, problem, self.space.device)
+        return Candidate(problem, plan, {name: self.artifacts[name] for name in plan.kernels})
+
+    def _is_measurable(self, config: KernelConfig, problem: Problem) -> bool:
+        names = set(plan_for(config, problem, self.space.device).kernels)
+        return names <= set(self.artifacts) and not names & self._dangerous
+
+    def _append(self, line: Segment | Heat | Final) -> None:
+        self.journal.append(line)
+        self._note(line)
+
+    def _note(self, line: Segment | Heat | Final) -> None:
+        if isinstance(line, Heat):
+            self._heats[line.problem][line.config] = line
+            if line.fatal:
+                self._dangerous |= set(plan_for(line.config, line.problem, self.space.device).kernels)
+        elif isinstance(line, Final):
+            self._finals[line.problem][line.config] = line
+
+
+def speedup(final: Final) -> float | None:
+    """Lower end of the interval of the anchor's time over the candidate's, offline and cold; null if it was not verified."""
+    if final.record is None:
+        return None
+    timing = next((timing for timing in final.record.timings if timing.measure == MEASURE), None)
+    return None if timing is None else timing.speedups[final.record.baselines[-1]].low
+
+
+def winners(lines: Sequence[Segment | Heat | Final]) -> Mapping[Problem, KernelConfig]:
+    """Per problem the verified configuration that beats the anchor by most."""
+    found: dict[Problem, tuple[float, KernelConfig]] = {}
+    for line in lines:
+        value = speedup(line) if isinstance(line, Final) else None
+        if isinstance(line, Final) and value is not None and value > found.get(line.problem, (0.0, None))[0]:
+            found[line.problem] = (value, line.config)
+    return {problem: config for problem, (_, config) in found.items()}
