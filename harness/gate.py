@@ -2,10 +2,10 @@
 
 A unit is a shape, a regime or all shapes of a submission in one measure. Its slowdown is the time now over the baseline's. It
 
-- **fails** where both the estimate and a lower bound are beyond the limit;
-- is **ambiguous** where only the estimate is, where the baselines of its own rounds slowed as much (then the machine did), or
-  where noise would hide a slowdown of twice the limit;
-- **passes** else.
+- **fails** where both its estimate and a lower bound are beyond the limit, and the same holds relative to the baselines of its
+  own rounds (where those chose the same as before), or else the machine has slowed;
+- **passes** where no estimate is beyond the limit, nor so uncertain that noise would hide a slowdown of twice the limit;
+- is **ambiguous** else: then it is measured again.
 
 What was not measured, or does not mean the same on both sides, is **invalid**, whatever the rest says. So a pass means that
 every benchmark of the baseline was measured again, verified, in the same way on the same device.
@@ -105,12 +105,12 @@ class Row(Model):
     """Shapes in it."""
     slowdown: Interval
     """Time now over the baseline's, relative to what the gate is relative to, with its 95 % interval."""
-    bound: float
-    """What the slowdown is at least, for all units of the gate together."""
-    ceiling: float
-    """What it is at most, for this unit alone."""
     relative: float | None
-    """The same slowdown relative to the baselines of the same rounds; null in ratio mode, and where none chose the same."""
+    """The same relative to the baselines of its own rounds; null in ratio mode, and where none chose the same."""
+    bound: float
+    """What both are at least, for all units of the gate together."""
+    ceiling: float
+    """What the more precise of both is at most, for this unit alone."""
     limit: float
     """What it may be, as a fraction: 0.05 is 5 %."""
     outcome: Outcome
@@ -118,8 +118,9 @@ class Row(Model):
 
     @property
     def machine(self) -> bool:
-        """Whether it is ambiguous because the machine slowed."""
-        return self.outcome is Outcome.AMBIGUOUS and self.bound > 1 + self.limit
+        """Whether the baselines of its rounds slowed as well, so that the machine may have."""
+        allowed = 1 + self.limit
+        return self.relative is not None and self.slowdown.value > allowed >= self.relative
 
 
 class Verdict(Document):
@@ -296,14 +297,15 @@ def _row(unit: Unit, limits: Limits, z: float) -> Row:
     log, error = unit.slowdown
     limit = limits.of(unit.regime)
     most = math.log1p(limit)
+    shifts = (unit.slowdown,) if unit.relative is None else (unit.slowdown, unit.relative)
+    bound = min(shift.log - z * shift.error for shift in shifts)
+    # What is relative to the baselines of its rounds is the more precise.
+    ceiling = shifts[-1].log + NormalDist().inv_cdf(1 - MISSED) * shifts[-1].error
     # Written so that NaN is never a pass.
-    outcome = Outcome.PASS
-    ceiling = log + NormalDist().inv_cdf(1 - MISSED) * error
-    if not log <= most:
-        machine = unit.relative is not None and unit.relative.log <= most
-        outcome = Outcome.FAIL if log - z * error > most and not machine else Outcome.AMBIGUOUS
-    elif not ceiling <= math.log1p(2 * limit):
-        outcome = Outcome.AMBIGUOUS
+    if all(shift.log <= most for shift in shifts) and ceiling <= math.log1p(2 * limit):
+        outcome = Outcome.PASS
+    else:
+        outcome = Outcome.FAIL if bound > most else Outcome.AMBIGUOUS
     return Row(
         submission=unit.submission,
         measure=unit.measure,
@@ -311,9 +313,9 @@ def _row(unit: Unit, limits: Limits, z: float) -> Row:
         regime=unit.regime,
         shapes=unit.shapes,
         slowdown=Interval(value=math.exp(log), low=math.exp(log - Z95 * error), high=math.exp(log + Z95 * error)),
-        bound=math.exp(log - z * error),
-        ceiling=math.exp(ceiling),
         relative=None if unit.relative is None else math.exp(unit.relative.log),
+        bound=math.exp(bound),
+        ceiling=math.exp(ceiling),
         limit=limit,
         outcome=outcome,
     )

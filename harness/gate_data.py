@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, NamedTuple, Self
@@ -19,7 +20,7 @@ from pydantic import Field, model_validator
 
 from harness.model import DataError, Document, Hash, HgemmError, InfraError, Model
 from harness.problem import Problem
-from harness.profiles import load_profile
+from harness.profiles import DeviceProfile, load_profile
 from harness.protocol import Protocol
 from harness.record import SUBMISSION, Measure, Record, Status, Timing
 from harness.run import DeviceInfo, SampleLine, utc_now
@@ -114,7 +115,7 @@ class Benchmark(Document):
     @property
     def regime(self) -> Regime:
         """The shape's regime on its device."""
-        return regime(self.problem, load_profile(self.device.profile))
+        return regime(self.problem, _profile(self.device.profile))
 
     def launch_s(self, contender: str = SUBMISSION) -> list[float]:
         """Seconds per launch of every window of every sitting."""
@@ -300,6 +301,11 @@ def drift(
         if first is not None and second is not None:
             logs.append(math.log(second / first))
     return math.exp(math.fsum(logs) / len(logs)) if logs else None
+
+
+@cache
+def _profile(name: str) -> DeviceProfile:
+    return load_profile(name)
 
 
 def _figure(of: Mapping[str, Mapping[str, float]], key: str, relative: str) -> float | None:

@@ -92,8 +92,8 @@ def notes(verdict: Verdict) -> Iterator[str]:
     if verdict.rows:
         what = f"relative to {verdict.relative_to}" if verdict.relative_to else "per launch"
         yield f"times {what}, {len(verdict.shapes)} shapes and measures; limit {_limits(verdict.limits)}"
-    if any(row.machine for row in verdict.rows):
-        yield "ambiguous beyond chance: the baselines of the same rounds slowed as well, so the machine may have"
+    if any(row.machine for row in verdict.rows if row.outcome is Outcome.AMBIGUOUS):
+        yield "the baselines of the same rounds slowed as well, so the machine may have"
     if verdict.again:
         yield f"measured again because it was ambiguous: {verdict.again} times"
     if verdict.baseline is not None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ALL = "all shapes"
 Z95 = 1.96
+DRIFT_INFLATION = 2.0
+"""Multiplies the error of times that are relative to nothing: their rounds share drift, which an interval takes for chance."""
 
 
 class Unit(NamedTuple):
@@ -59,7 +61,8 @@ def shape_units(now: Results, baseline: Results, ratio: str) -> Iterator[Unit]:
         before = baseline.benchmarks[key]
         relative = None
         if not ratio:
-            slowdown = _location(benchmark).plus(_location(before), -1)
+            log, error = _location(benchmark).plus(_location(before), -1)
+            slowdown = Shift(log, DRIFT_INFLATION * error)
             shared = _shared(benchmark, before)
             relative = _location(benchmark, shared).plus(_location(before, shared), -1) if shared else None
         elif other_key(key, ratio) in now.benchmarks:
