@@ -1,0 +1,238 @@
+"""Plans and sources of the kernel families, the analytic model's choices, and the submissions made of them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.analytic import best, estimate_ns, ranked
+from agents.config import Family, KernelConfig, Split, Store
+from agents.export import Title, choose, cover, export
+from agents.families import common, splitk
+from agents.space import Space, loads_by_tma, plan_for, sources_for
+from harness.model import DataError
+from harness.plan import Launch, Layout, Plan, Pointer, Scalar, TensorMap
+from harness.planner import make_plans
+from harness.problem import Problem
+from harness.problem_sets import resolve_shapes
+from harness.profiles import load_profile
+from harness.submission import Submission
+
+ROOT = Path(__file__).resolve().parent.parent
+HOPPER_ANALYTIC = ROOT / "submissions" / "hopper-analytic"
+H200 = load_profile("h200")
+PERSISTENT = (Family.WS_PERSISTENT, Family.OUTPUT)
+
+
+@functools.cache
+def space() -> Space:
+    return Space(H200)
+
+
+def problems(*names: str) -> tuple[Problem, ...]:
+    return tuple(dict.fromkeys(problem for name in names for problem in resolve_shapes(name).problems))
+
+
+@functools.cache
+def samples(seed: int, each: int) -> tuple[tuple[KernelConfig, Problem], ...]:
+    """Problems of all sets, with legal configurations of each."""
+    rng = random.Random(seed)
+    chosen = [*problems("quick", "ragged"), *rng.sample(problems("llm"), 20), *rng.sample(problems("grid1000"), 20)]
+    found = []
+    for problem in chosen:
+        legal = space().legal(problem)
+        found += [(config, problem) for config in rng.sample(legal, min(each, len(legal)))]
+    return tuple(found)
+
+
+def place(index: int, tiles_p: int, tiles_q: int, group: int) -> tuple[int, int]:
+    """The raster of pieces/tile.cuh.j2, in tiles."""
+    band, within = divmod(index, group * tiles_q)
+    height = min(group, tiles_p - band * group)
+    column, row = divmod(within, height)
+    return band * group + row, column
+
+
+def raster(launch: Launch) -> tuple[int, int, int]:
+    """tiles_p, tiles_q and group of a launch: its last integers."""
+    values = [int(argument.value) for argument in launch.arguments if isinstance(argument, Scalar)]
+    return values[-3], values[-2], values[-1]
+
+
+def check_cover(config: KernelConfig, problem: Problem, launch: Launch) -> None:
+    """The tiles cover C and no tile is outside it; the grid is as many CTAs as the kernel counts on."""
+    tiles_p, tiles_q, group = raster(launch)
+    rows, columns = (problem.n, problem.m) if config.swapped else (problem.m, problem.n)
+    assert (tiles_p - 1) * config.bm * config.cluster_p < rows <= tiles_p * config.bm * config.cluster_p
+    assert (tiles_q - 1) * config.bn * config.cluster_q < columns <= tiles_q * config.bn * config.cluster_q
+    assert 1 <= group <= tiles_p
+    if config.family in PERSISTENT:
+        assert launch.grid[0] <= min(tiles_p * tiles_q * config.cluster_ctas, H200.sm_count * config.ctas_per_sm)
+        assert launch.grid[0] % config.cluster_ctas == 0
+    else:
+        assert launch.grid == (tiles_p * tiles_q, 1, config.splits)
+    assert launch.dynamic_shared_bytes <= H200.shared_bytes_per_block
+
+
+def check_maps(config: KernelConfig, problem: Problem, launch: Launch) -> None:
+    """A stage's boxes are its bytes, and lie inside the widths that the kernel was generated for."""
+    maps = [argument for argument in launch.arguments if isinstance(argument, TensorMap)]
+    if config.family is Family.UNALIGNED:
+        assert maps == []
+        return
+    assert len(maps) == (3 if config.store is Store.TMA else 2)
+    sides = ((config.bm, config.p_width, config.cluster_q), (config.bn, config.q_width, config.cluster_p))
+    for tensor_map, (side, width, sharing) in zip(maps, sides, strict=False):
+        boxes = side // width if width else config.bk // 64
+        assert math.prod(tensor_map.box) * boxes * sharing == side * config.bk
+        assert tensor_map.dims == ((tensor_map.dims[0], problem.k) if width else (problem.k, tensor_map.dims[1]))
+    if config.store is Store.TMA:
+        assert maps[2].dims == (problem.n, problem.m)
+        assert math.prod(maps[2].box) * config.panels == 64 * config.blocks * config.bn
+
+
+def test_plans_are_valid_and_cover_c() -> None:
+    for config, problem in samples(1, 12):
+        plan = plan_for(config, problem, H200)
+        plan.check_bounds(problem)
+        launch = plan.steps[0]
+        assert isinstance(launch, Launch)
+        check_cover(config, problem, launch)
+        check_maps(config, problem, launch)
+        assert plan.layout is config.layout
+        assert plan.deterministic
+        assert {kernel.source for kernel in plan.kernels.values()} == {s.path for s in sources_for(config, problem)}
+
+
+def test_split_plans_have_room_for_every_sum() -> None:
+    seen = set()
+    for config, problem in samples(2, 40):
+        plan = plan_for(config, problem, H200)
+        seen.add(config.split)
+        sums = 4 * config.bm * config.bn * config.tiles(problem) * config.splits
+        if config.split in (Split.NONE, Split.CLUSTER):
+            assert plan.workspace_bytes == plan.zeroed_bytes == 0
+            continue
+        assert plan.workspace_bytes == plan.zeroed_bytes + sums
+        assert plan.zeroed_bytes == splitk.counter_bytes(config, problem)
+        assert (plan.zeroed_bytes >= 4 * config.tiles(problem)) == (config.split is Split.WORKSPACE)
+        if config.split is Split.KERNEL:
+            reduce = plan.steps[1]
+            assert isinstance(reduce, Launch)
+            assert reduce.programmatic
+            assert reduce.arguments[0] == Pointer(buffer="workspace")
+            assert math.prod(reduce.grid) * math.prod(reduce.block) * 4 == config.tiles(problem) * config.bm * config.bn
+    assert seen == set(Split)
+
+
+@pytest.mark.parametrize(("tiles_p", "tiles_q", "group"), [(1, 1, 1), (7, 5, 3), (8, 3, 8), (13, 1, 4), (5, 9, 1)])
+def test_the_raster_visits_every_tile_once(tiles_p: int, tiles_q: int, group: int) -> None:
+    visited = [place(index, tiles_p, tiles_q, group) for index in range(tiles_p * tiles_q)]
+    assert sorted(visited) == [(p, q) for p in range(tiles_p) for q in range(tiles_q)]
+
+
+def test_sources_are_equal_exactly_when_their_names_are() -> None:
+    texts: dict[str, str] = {}
+    for config, problem in samples(3, 12):
+        for source in sources_for(config, problem):
+            assert texts.setdefault(source.name, source.text) == source.text
+            assert source.text.startswith("// Generated from agents/templates/")
+            assert "{{" not in source.text
+            assert "{%" not in source.text
+    assert len(set(texts.values())) == len(texts) > 100
+
+
+def test_what_a_launch_decides_does_not_change_the_kernel() -> None:
+    config = next(c for c in space().configs if c.split is Split.WORKSPACE)
+    other = config.model_copy(update={"splits": config.splits + 1, "group": 3})
+    first, second = (common.render(splitk.TEMPLATE, each) for each in (config, other))
+    assert first == second
+
+
+def test_deepest_ring_is_the_last_that_fits() -> None:
+    for config in space().configs:
+        if config.family is Family.WS_PERSISTENT and config.stages < common.MOST_STAGES:
+            deeper = config.model_copy(update={"stages": config.stages + 1})
+            assert deeper.shared_bytes > H200.shared_bytes_per_block
+
+
+def test_unaligned_problems_get_the_kernels_without_tma() -> None:
+    for problem in problems("ragged"):
+        families = {config.family for config in space().legal(problem)}
+        by_tma = any(loads_by_tma(problem, layout) for layout in Layout)
+        assert (families == {Family.UNALIGNED}) == (not by_tma)
+
+
+def test_estimates_grow_with_the_work() -> None:
+    config = next(c for c in space().configs if c.family is Family.WS_PERSISTENT and (c.bm, c.bn) == (128, 256))
+    times = [estimate_ns(config, Problem.parse(f"4096x4096x{k}"), H200) for k in (512, 1024, 4096, 16384)]
+    assert times == sorted(times)
+    for shape in ("64x64x64", "8192x8192x8192", "64x16384x16384"):
+        problem = Problem.parse(shape)
+        assert estimate_ns(best(space(), problem), problem, H200) > H200.limit_ns(problem, cold=True)
+
+
+def test_ranking_is_by_estimate() -> None:
+    problem = Problem.parse("1024x1024x4096")
+    found = ranked(space(), problem, 20)
+    estimates = [estimate_ns(config, problem, H200) for config in found]
+    assert estimates == sorted(estimates)
+    assert min(estimate_ns(config, problem, H200) for config in space().legal(problem)) == estimates[0]
+    assert best(space(), problem) == found[0]
+
+
+def test_the_model_uses_the_families_where_they_belong() -> None:
+    families = {shape: best(space(), Problem.parse(shape)) for shape in ("64x64x64", "64x64x16384", "8192x8192x8192")}
+    assert families["64x64x64"].family is Family.LATENCY
+    assert families["64x64x16384"].split is not Split.NONE
+    assert families["8192x8192x8192"].family is Family.WS_PERSISTENT
+    assert families["8192x8192x8192"].sums_per_thread >= 64
+
+
+def test_cover_names_few_kernels() -> None:
+    first, second, third = space().configs[:3]
+    one, two = Problem.parse("64x64x64"), Problem.parse("64x64x128")
+    options: dict[Problem, dict[tuple[str, ...], KernelConfig]] = {
+        one: {("a",): first, ("b",): second},
+        two: {("c",): third, ("b",): second},
+    }
+    assert cover(options) == {one: second, two: second}
+
+
+def test_export_writes_a_submission_whose_plans_are_the_chosen_ones(tmp_path: Path) -> None:
+    chosen = choose(space(), problems("ragged")[:6] + problems("quick")[:6])
+    directory = tmp_path / "some-kernels"
+    for _ in range(2):
+        submission = export(chosen, H200, directory, Title("some-kernels", "1.2.3", "Of a test."))
+    assert submission.manifest.version == "1.2.3"
+    assert submission.manifest.targets == ("sm_90a",)
+    outcomes = make_plans(submission, list(chosen), H200)
+    assert outcomes == {problem: plan_for(config, problem, H200) for problem, config in chosen.items()}
+    (directory / "notes.txt").write_text("mine")
+    with pytest.raises(DataError, match="something else"):
+        export(chosen, H200, directory, Title("some-kernels", "1.2.3", "Of a test."))
+
+
+def test_hopper_analytic_plans_the_whole_grid_with_few_kernels() -> None:
+    submission = Submission.read(HOPPER_ANALYTIC)
+    outcomes = make_plans(submission, problems("grid1000"), H200)
+    assert len(outcomes) == 1000
+    assert all(isinstance(outcome, Plan) for outcome in outcomes.values())
+    used = {kernel.source for plan in outcomes.values() if isinstance(plan, Plan) for kernel in plan.kernels.values()}
+    held = {file.name for file in submission.files if file.name.startswith("kernels/")}
+    assert used == held
+    assert len(held) <= 64
+
+
+@pytest.mark.parametrize("path", sorted(HOPPER_ANALYTIC.glob("kernels/*.cu")), ids=lambda path: path.stem)
+def test_hopper_analytic_is_what_the_templates_give(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    fields: dict[str, Any] = json.loads(text.splitlines()[1].removeprefix("// "))
+    config = KernelConfig.model_validate(fields)
+    assert text == sources_for(config, Problem.parse("64x64x64"))[0].text
