@@ -1,0 +1,133 @@
+"""The kernel families on an H200: samples of legal configurations are right under the harness's whole verification.
+
+Quick first: `pytest -m gpu tests/test_families_gpu.py -k basic` tries one configuration of each kind on one shape.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.analytic import ranked
+from agents.config import Family, KernelConfig
+from agents.export import Title, export
+from agents.space import Space, broken_rules
+from harness.evaluate import Evaluator
+from harness.problem import Problem
+from harness.problem_sets import resolve_shapes
+from harness.profiles import load_profile
+from harness.protocol import Purpose
+from harness.record import Status
+
+pytestmark = pytest.mark.gpu
+
+H200 = load_profile("h200")
+
+BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
+    "latency": ({"family": "latency", "bm": 64, "bn": 64, "stages": 4, "store": "direct"}, "256x256x512"),
+    "latency-tma": ({"family": "latency", "bm": 64, "bn": 64, "stages": 4}, "256x256x512"),
+    "persistent": (
+        {"family": "ws_persistent", "bm": 128, "bn": 128, "stages": 4, "warpgroups": 2, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "wide": (
+        {"family": "ws_persistent", "bm": 128, "bn": 256, "stages": 4, "warpgroups": 2, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "three-warpgroups": (
+        {"family": "ws_persistent", "bm": 192, "bn": 160, "stages": 4, "warpgroups": 3, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "ping-pong": (
+        {"family": "ws_persistent", "bm": 128, "bn": 128, "stages": 4, "warpgroups": 2, "ping_pong": True, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "cluster-p": (
+        {"family": "ws_persistent", "bm": 128, "bn": 256, "stages": 4, "warpgroups": 2, "cluster_p": 2, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "cluster-q": (
+        {"family": "ws_persistent", "bm": 128, "bn": 256, "stages": 4, "warpgroups": 2, "cluster_q": 2, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "output": (
+        {"family": "output", "bm": 128, "bn": 128, "stages": 2, "warpgroups": 2, "buffers": 4, "cache": "stream_c"},
+        "4096x4096x64",
+    ),
+    "skinny": ({"family": "skinny", "bm": 64, "bn": 64, "stages": 8, "cache": "stream_p"}, "64x4096x4096"),
+    "split-cluster": (
+        {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "cluster", "splits": 8, "store": "direct"},
+        "64x64x16384",
+    ),
+    "split-workspace": (
+        {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "workspace", "splits": 16, "store": "direct"},
+        "128x64x16384",
+    ),
+    "split-kernel": (
+        {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "kernel", "splits": 16, "store": "direct"},
+        "128x64x16384",
+    ),
+    "unaligned": ({"family": "unaligned", "bm": 64, "bn": 64, "bk": 32, "stages": 1, "store": "direct"}, "129x257x333"),
+}
+"""One configuration of each mechanism and a shape that it fits, without the layout and the orientation."""
+
+
+@functools.cache
+def space() -> Space:
+    return Space(H200)
+
+
+def check_all(directory: Path, chosen: Mapping[Problem, KernelConfig]) -> None:
+    """Every problem is verified by the configuration chosen for it; all that are not are named at once."""
+    submission = export(chosen, H200, directory / "sampled", Title("sampled", "1.0.0", "A sample of configurations."))
+    with Evaluator("cuda:0", purpose=Purpose.CHECK) as evaluator:
+        records = list(evaluator.evaluate(submission.root, chosen))
+    wrong = {
+        f"{record.problem} {chosen[record.problem].model_dump_json(exclude_defaults=True)}": f"{record.reason}: {record.detail}"
+        for record in records
+        if record.status is not Status.VERIFIED
+    }
+    assert wrong == {}
+    assert len(records) == len(chosen)
+
+
+@pytest.mark.parametrize("swapped", [False, True], ids=["plain", "swapped"])
+@pytest.mark.parametrize("layout", ["TN", "NN"])
+@pytest.mark.parametrize("name", BASIC)
+def test_basic_configurations_are_right(tmp_path: Path, name: str, layout: str, swapped: bool) -> None:
+    fields, shape = BASIC[name]
+    problem = Problem.parse(shape)
+    if name == "unaligned" and swapped:
+        fields = {**fields, "group": 1}
+        problem = Problem.parse("1001x77x1023")
+    else:
+        fields = {**fields, "swapped": swapped}
+    if swapped and name == "skinny":
+        problem = Problem(m=problem.n, n=problem.m, k=problem.k)
+    config = KernelConfig.model_validate({**fields, "layout": layout})
+    assert broken_rules(config, H200) == ()
+    check_all(tmp_path, {problem: config})
+
+
+@pytest.mark.parametrize("family", [family for family in Family if family is not Family.UNALIGNED])
+@pytest.mark.parametrize("name", ["quick", "ragged", "llm"])
+def test_random_legal_configurations_of_a_family_are_right(tmp_path: Path, name: str, family: Family) -> None:
+    rng = random.Random(f"{name}/{family}")
+    chosen = {}
+    for problem in resolve_shapes(name).problems:
+        legal = [config for config in space().legal(problem) if config.family is family]
+        if legal and problem.bytes_total < 1 << 30:
+            chosen[problem] = rng.choice(legal)
+    assert chosen
+    check_all(tmp_path, chosen)
+
+
+@pytest.mark.parametrize("name", ["quick", "ragged", "llm"])
+def test_the_models_choices_are_right(tmp_path: Path, name: str) -> None:
+    small = [problem for problem in resolve_shapes(name).problems if problem.bytes_total < 1 << 30]
+    check_all(tmp_path, {problem: ranked(space(), problem, 1)[0] for problem in small})

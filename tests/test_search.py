@@ -1,0 +1,171 @@
+"""The search over configurations, with a device that a test makes up: order, failures, resuming, and who wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import make_record
+
+from agents.config import KernelConfig
+from agents.journal import Final, Heat, Journal, Segment, read_journal
+from agents.measuring import Candidate, Failed, HeatTime
+from agents.search import Effort, Search, speedup, winners
+from agents.space import Space
+from harness.model import DataError
+from harness.problem import Problem
+from harness.profiles import load_profile
+from harness.protocol import Purpose, protocol_for
+from harness.record import Record, Status
+from harness.run import DeviceInfo
+
+H200 = load_profile("h200")
+PROTOCOL = protocol_for(H200, Purpose.SCREEN)
+PROBLEMS = (Problem.parse("64x64x64"), Problem.parse("512x512x512"))
+EFFORT = Effort(candidates=6, batch=2, finalists=2, margin=2.0)
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    return Space(H200)
+
+
+class FakeScreener:
+    """Times come from `times` by the plan's grid and kernel; what is in `wrong`, `failing` or `fatal` is not right."""
+
+    def __init__(self) -> None:
+        self.info = DeviceInfo(profile="h200", name="simulated", uuid="0", driver="0", libraries={}, timer="none")
+        self.protocol = PROTOCOL
+        self.heated: list[tuple[Problem, str]] = []
+        self.measured: list[tuple[Problem, str]] = []
+        self.fatal: set[str] = set()
+        self.wrong: set[str] = set()
+
+    def heat(self, candidate: Candidate) -> HeatTime:
+        name = next(iter(candidate.plan.kernels))
+        self.heated.append((candidate.problem, name))
+        if name in self.fatal:
+            raise Failed("crash", fatal=True, machine=False)
+        count = len(self.heated)
+        return HeatTime(1000.0 + count, (10_000 + 10 * count,), 10)
+
+    def measure(self, candidate: Candidate) -> Record:
+        name = next(iter(candidate.plan.kernels))
+        self.measured.append((candidate.problem, name))
+        baselines = {"cublaslt_autotuned": 1.0 + 0.1 * len(self.measured)}
+        status = Status.REJECTED if name in self.wrong else Status.VERIFIED
+        return make_record(candidate.problem, status, baselines)
+
+
+def search_in(tmp_path: Path, space: Space, screener: Any, effort: Effort = EFFORT) -> Search:
+    with Journal(tmp_path / "search.jsonl") as journal:
+        search = Search(space, PROBLEMS, journal, effort)
+        search.artifacts = {name: tmp_path / name for name in names(search)}
+        search.run(screener, None)
+    return search
+
+
+def names(search: Search) -> set[str]:
+    """Kernels of every candidate, as if all were built."""
+    from agents.space import plan_for
+
+    found: set[str] = set()
+    for problem, configs in search._candidates.items():
+        for config in configs:
+            found |= set(plan_for(config, problem, H200).kernels)
+    return found
+
+
+def test_every_problem_has_its_turn_and_the_fastest_are_verified(tmp_path: Path, space: Space) -> None:
+    screener = FakeScreener()
+    search = search_in(tmp_path, space, screener)
+    assert [problem for problem, _ in screener.heated[:4]] == [PROBLEMS[0]] * 2 + [PROBLEMS[1]] * 2
+    assert len(screener.heated) == 12
+    assert [problem for problem, _ in screener.measured] == list(PROBLEMS) * 2
+    assert [screener.heated[0], screener.heated[2]] == screener.measured[:2]
+    best = search.best()
+    assert {problem: speedup(final) for problem, final in best.items()} == pytest.approx(
+        {
+            PROBLEMS[0]: 1.3 * 0.995012,
+            PROBLEMS[1]: 1.4 * 0.995012,
+        }
+    )
+    lines = list(read_journal(tmp_path / "search.jsonl"))
+    assert [type(line) for line in lines] == [Segment] + [Heat] * 12 + [Final] * 4
+    assert winners(lines) == {problem: final.config for problem, final in best.items()}
+
+
+def test_going_on_repeats_nothing(tmp_path: Path, space: Space) -> None:
+    search_in(tmp_path, space, FakeScreener())
+    path = tmp_path / "search.jsonl"
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:6]) + whole[6][:50])
+    again = FakeScreener()
+    search_in(tmp_path, space, again)
+    assert len(again.heated) == 12 - 5
+    lines = list(read_journal(path))
+    assert len({(line.problem, line.config) for line in lines if isinstance(line, Heat)}) == 12
+    idle = FakeScreener()
+    search_in(tmp_path, space, idle)
+    assert (idle.heated, idle.measured) == ([], [])
+
+
+def test_a_kernel_that_costs_the_worker_is_not_tried_again(tmp_path: Path, space: Space) -> None:
+    first = FakeScreener()
+    search_in(tmp_path / "a", space, first)
+    screener = FakeScreener()
+    screener.fatal = {first.heated[0][1]}
+    search_in(tmp_path / "b", space, screener)
+    assert [name for _, name in screener.heated].count(first.heated[0][1]) == 1
+    assert first.heated[0][1] not in {name for _, name in screener.measured}
+    failed = [line for line in read_journal(tmp_path / "b" / "search.jsonl") if isinstance(line, Heat) and line.fatal]
+    assert [line.launch_ns for line in failed] == [None]
+
+
+def test_what_is_wrong_never_wins_and_makes_room(tmp_path: Path, space: Space) -> None:
+    first = FakeScreener()
+    search_in(tmp_path / "a", space, first, EFFORT._replace(finalists=1))
+    screener = FakeScreener()
+    screener.wrong = {name for _, name in first.measured}
+    search_in(tmp_path / "b", space, screener, EFFORT._replace(finalists=2))
+    won = winners(list(read_journal(tmp_path / "b" / "search.jsonl")))
+    assert len(won) == 2
+    from agents.space import plan_for
+
+    for problem, config in won.items():
+        assert not set(plan_for(config, problem, H200).kernels) & screener.wrong
+
+
+def test_the_budget_ends_heats_and_finals(tmp_path: Path, space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr("agents.search.time.monotonic", lambda: float(next(clock)))
+    screener = FakeScreener()
+    with Journal(tmp_path / "search.jsonl") as journal:
+        search = Search(space, PROBLEMS, journal, EFFORT)
+        search.artifacts = {name: tmp_path / name for name in names(search)}
+        search.run(screener, 10.0)
+    assert 0 < len(screener.heated) < 8
+    assert 0 < len(screener.measured) <= 4
+
+
+def test_build_leaves_out_what_spills_and_fills_the_cache(tmp_path: Path, space: Space) -> None:
+    with Journal(tmp_path / "search.jsonl") as journal:
+        search = Search(space, PROBLEMS[:1], journal, Effort(candidates=3))
+        search.build(tmp_path / "sources")
+    assert set(search.artifacts) == names(search)
+    assert all(path.is_file() for path in search.artifacts.values())
+
+
+def test_a_journal_names_its_bad_line(tmp_path: Path) -> None:
+    path = tmp_path / "search.jsonl"
+    path.write_text('{"type": "heat"}\n')
+    with pytest.raises(DataError, match=r"search\.jsonl:1 is not valid"):
+        list(read_journal(path))
+    path.write_text("nonsense\n")
+    with pytest.raises(DataError, match="not one JSON object"):
+        list(read_journal(path))
+    config = KernelConfig.model_validate({"family": "latency", "layout": "TN", "bm": 64, "bn": 64, "stages": 2})
+    heat = Heat(problem=PROBLEMS[0], config=config, launch_ns=1.5, window_ns=(3,), launches=2)
+    path.write_text(heat.model_dump_json(exclude_none=True) + "\n")
+    assert list(read_journal(path)) == [heat]
