@@ -24,4 +24,5 @@ def main() -> None:
     st.navigation(pages, position="top").run()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
-"""Serving: starts the app, `leaderboard/app.py`, under Streamlit."""
+"""Serving: runs the app, `leaderboard/app.py`, under Streamlit in this process."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,20 +13,37 @@ from harness.model import MissingDependencyError
 APP = Path(__file__).with_name("app.py")
 OPTIONS = (
     "--browser.gatherUsageStats=false",
+    "--server.showEmailPrompt=false",
     "--client.toolbarMode=minimal",
     "--theme.light.primaryColor=#3182bd",
     "--theme.dark.primaryColor=#67a9cf",
 )
+FIRST = ("leaderboard.ui", "leaderboard.views", "leaderboard.charts", "harness.compare")
+"""Imported before the first visitor comes, who would wait for them otherwise."""
 
 
-def serve(database: str | None, port: int) -> int:
+def serve(database: str | None, port: int, options: tuple[str, ...] = ()) -> int:
     """Run the app until it is stopped; returns its exit code.
+
+    Args:
+        database: URL or file of the board; None for the default.
+        port: where it listens.
+        options: more of Streamlit's.
 
     Raises:
         MissingDependencyError: Streamlit is not installed.
     """
     if importlib.util.find_spec("streamlit") is None:
         raise MissingDependencyError("streamlit", "leaderboard", "the app")
-    environment = {**os.environ, **({"HGEMM_DATABASE": database} if database is not None else {})}
-    options = [f"--server.port={port}", *OPTIONS]
-    return subprocess.call([sys.executable, "-m", "streamlit", "run", str(APP), *options], env=environment)
+    if database is not None:
+        os.environ["HGEMM_DATABASE"] = database
+    for module in FIRST:
+        importlib.import_module(module)
+    from streamlit.web.cli import main
+
+    sys.argv = ["streamlit", "run", str(APP), f"--server.port={port}", *OPTIONS, *options]
+    try:
+        main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0

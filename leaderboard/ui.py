@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 from markupsafe import Markup
+from streamlit.runtime.pages_manager import PagesManager
 
 from harness.model import HgemmError, printable
 from leaderboard.database import default_url
@@ -57,6 +58,12 @@ def ask(query: Callable[..., T], *arguments: Hashable) -> T:
 
 def run(page: Callable[[], None]) -> None:
     """Run a page; an error of a user or of the machine is shown as its sentence."""
+    if PagesManager.uses_pages_directory:
+        # A fresh server takes the folder `pages` for its navigation and starts a page by itself, until the app names its pages.
+        from leaderboard.app import main
+
+        main()
+        return
     try:
         page()
     except HgemmError as error:

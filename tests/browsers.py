@@ -12,12 +12,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-from leaderboard.serving import APP, OPTIONS
 
 FLAGS = (
     "--no-sandbox",
@@ -28,6 +25,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+OPTIONS = ("--server.headless=true", "--server.fileWatcherType=none")
 START_S = 60
 
 
@@ -55,9 +53,9 @@ class Server:
         self.url = f"http://localhost:{self.port}"
 
     def __enter__(self) -> Self:
-        environment = {**os.environ, "HGEMM_DATABASE": str(self.database), "HGEMM_CACHE": str(self.cache)}
-        options = [f"--server.port={self.port}", "--server.headless=true", "--server.fileWatcherType=none", *OPTIONS]
-        command = [sys.executable, "-m", "streamlit", "run", str(APP), *options]
+        environment = {**os.environ, "HGEMM_CACHE": str(self.cache)}
+        code = f"from leaderboard.serving import serve; serve({str(self.database)!r}, {self.port}, {OPTIONS})"
+        command = [sys.executable, "-c", code]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + START_S
         while not self._answers():
@@ -86,8 +84,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         return int(probe.getsockname()[1])
-
-
-def lines(text: str) -> Iterator[str]:
-    """Lines that hold something."""
-    return (line for line in text.splitlines() if line.strip())

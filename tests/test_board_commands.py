@@ -130,11 +130,12 @@ def test_rebuild_by_command_names_what_it_leaves_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("board_url", ["sqlite"], indirect=True)
-def test_board_alone_starts_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_board_alone_makes_the_board_and_starts_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[str | None, int]] = []
     monkeypatch.setattr(serving, "serve", lambda database, port: called.append((database, port)) or 7)
-    assert hgemm("board", "--port", "1234", "--database", "x.sqlite").exit_code == 7
-    assert called == [("x.sqlite", 1234)]
+    assert hgemm("board", "--port", "1234", "--database", tmp_path / "x.sqlite").exit_code == 7
+    assert called == [(str(tmp_path / "x.sqlite"), 1234)]
+    assert (tmp_path / "x.sqlite").is_file()
 
 
 @pytest.mark.parametrize("board_url", ["sqlite"], indirect=True)

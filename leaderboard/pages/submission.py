@@ -101,7 +101,7 @@ def _measure(details: RunDetails) -> tuple[Measure, str]:
     measures = {str(each): each for each in details.header.protocol.measures}
     with st.sidebar:
         measure = st.selectbox("Measure", list(measures), key="measure", bind="query-params")
-        baseline = st.selectbox("Baseline", (BEST, *details.header.protocol.baselines), key="baseline", bind="query-params")
+        baseline = st.selectbox("Baseline", (BEST, *details.header.protocol.baselines), key="against", bind="query-params")
     return measures.get(measure or "", next(iter(measures.values()))), baseline or BEST
 
 
