@@ -6,8 +6,11 @@ costs: one H200), so that the model needs no measurement of these kernels; only 
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from agents.config import Cache, Family, KernelConfig, Split, Store
@@ -43,6 +46,13 @@ EXPOSED = 0.25
 MMA_SYNC_RATE = 0.2
 CROSS_LINE_COST = 1.02
 """An operand stored across K is read in more boxes."""
+
+
+WORTH_PROCESSES = 100
+"""Problems from which on several processes pay for their start."""
+
+_space: Space | None = None
+"""Of a process that ranks for another."""
 
 
 class Work(NamedTuple):
@@ -81,9 +91,28 @@ def ranked(space: Space, problem: Problem, most: int) -> list[KernelConfig]:
     return [space.configs[index] for _, index in order]
 
 
+def ranked_all(space: Space, problems: Sequence[Problem], most: int) -> dict[Problem, list[KernelConfig]]:
+    """`ranked` of every problem, on all processors where there are many."""
+    if len(problems) < WORTH_PROCESSES:
+        return {problem: ranked(space, problem, most) for problem in problems}
+    with ProcessPoolExecutor(initializer=_open_space, initargs=(space.device,)) as pool:
+        found = pool.map(functools.partial(_ranked_indices, most), problems, chunksize=8)
+        return {problem: [space.configs[index] for index in indices] for problem, indices in zip(problems, found, strict=True)}
+
+
 def best(space: Space, problem: Problem) -> KernelConfig:
     """The configuration that promises most: the baseline policy."""
     return ranked(space, problem, 1)[0]
+
+
+def _open_space(device: DeviceProfile) -> None:
+    global _space
+    _space = Space(device)
+
+
+def _ranked_indices(most: int, problem: Problem) -> list[int]:
+    assert _space is not None
+    return [_space.index[config] for config in ranked(_space, problem, most)]
 
 
 def _work(config: KernelConfig, problem: Problem, together: int) -> Work:

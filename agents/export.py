@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.analytic import estimate_ns, ranked
+from agents.analytic import estimate_ns, ranked_all
 from agents.config import KernelConfig
 from agents.families.common import Source
-from agents.space import Space, plan_for, sources_for
+from agents.space import Space, kernels_for, plan_for, sources_for
 from harness.model import DataError
 from harness.plan import Plan, PlanFile
 from harness.problem import Problem
@@ -60,13 +60,12 @@ def export(chosen: Mapping[Problem, KernelConfig], device: DeviceProfile, direct
 def choose(space: Space, problems: Iterable[Problem]) -> dict[Problem, KernelConfig]:
     """The analytic model's choice for each problem, within TOLERANCE and with few kernels."""
     options: dict[Problem, dict[tuple[str, ...], KernelConfig]] = {}
-    for problem in problems:
-        found = ranked(space, problem, CONSIDERED)
+    for problem, found in ranked_all(space, tuple(problems), CONSIDERED).items():
         limit_ns = estimate_ns(found[0], problem, space.device) * (1 + TOLERANCE)
         options[problem] = {}
         for config in found:
             if estimate_ns(config, problem, space.device) <= limit_ns:
-                options[problem].setdefault(_kernels(config, problem), config)
+                options[problem].setdefault(kernels_for(config, problem), config)
     return cover(options)
 
 
@@ -83,10 +82,6 @@ def cover(options: Mapping[Problem, Mapping[tuple[str, ...], KernelConfig]]) -> 
         for problem in serves[kernels]:
             chosen[problem] = left.pop(problem)[kernels]
     return {problem: chosen[problem] for problem in options}
-
-
-def _kernels(config: KernelConfig, problem: Problem) -> tuple[str, ...]:
-    return tuple(source.name for source in sources_for(config, problem))
 
 
 def _clear(directory: Path) -> None:

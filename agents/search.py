@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.analytic import ranked
+from agents.analytic import ranked_all
 from agents.config import KernelConfig
 from agents.families.common import Source
 from agents.journal import Final, Heat, Journal, Segment
 from agents.measuring import Candidate, Failed, Screener
-from agents.space import Space, plan_for, sources_for
+from agents.space import Space, kernels_for, plan_for, sources_for
 from harness.artifacts import Artifact
 from harness.build import BuildOptions, build_kernels
 from harness.plan import Kernel
@@ -52,7 +52,7 @@ class Search:
         self.journal = journal
         self.effort = effort
         self.artifacts: dict[str, Path] = {}
-        self._candidates = {problem: ranked(space, problem, effort.candidates) for problem in problems}
+        self._candidates = ranked_all(space, problems, effort.candidates)
         self._heats: dict[Problem, dict[KernelConfig, Heat]] = defaultdict(dict)
         self._finals: dict[Problem, dict[KernelConfig, Final]] = defaultdict(dict)
         self._dangerous: set[str] = set()
@@ -71,8 +71,9 @@ class Search:
         kernels: dict[str, Kernel] = {}
         for problem, configs in self._candidates.items():
             for config in configs:
-                sources.update({source.name: source for source in sources_for(config, problem)})
-                kernels.update(plan_for(config, problem, self.space.device).kernels)
+                if any(name not in kernels for name in kernels_for(config, problem)):
+                    sources.update({source.name: source for source in sources_for(config, problem)})
+                    kernels.update(plan_for(config, problem, self.space.device).kernels)
         (directory / "kernels").mkdir(parents=True, exist_ok=True)
         for source in sources.values():
             (directory / source.path).write_text(source.text, encoding="utf-8")
@@ -164,8 +165,8 @@ class Search:
         return Candidate(problem, plan, {name: self.artifacts[name] for name in plan.kernels})
 
     def _is_measurable(self, config: KernelConfig, problem: Problem) -> bool:
-        names = set(plan_for(config, problem, self.space.device).kernels)
-        return names <= set(self.artifacts) and not names & self._dangerous
+        names = kernels_for(config, problem)
+        return all(name in self.artifacts and name not in self._dangerous for name in names)
 
     def _append(self, line: Segment | Heat | Final) -> None:
         self.journal.append(line)
@@ -175,7 +176,7 @@ class Search:
         if isinstance(line, Heat):
             self._heats[line.problem][line.config] = line
             if line.fatal:
-                self._dangerous |= set(plan_for(line.config, line.problem, self.space.device).kernels)
+                self._dangerous.update(kernels_for(line.config, line.problem))
         elif isinstance(line, Final):
             self._finals[line.problem][line.config] = line
 

@@ -201,6 +201,12 @@ def sources_for(config: KernelConfig, problem: Problem) -> tuple[common.Source, 
     return (common.render(FAMILIES[config.family].TEMPLATE, config, even=problem.n % 2 == 0),)
 
 
+def kernels_for(config: KernelConfig, problem: Problem) -> tuple[str, ...]:
+    """Names of the kernels that `plan_for` launches, without planning."""
+    names = tuple(source.name for source in sources_for(config, problem))
+    return (*names, *(f"{name}{splitk.REDUCE}" for name in names if config.split is Split.KERNEL))
+
+
 def loads_by_tma(problem: Problem, layout: Layout) -> bool:
     """Whether rows of A and of B in that layout start at multiples of 16 bytes."""
     b_row = problem.k if layout is Layout.TN else problem.n

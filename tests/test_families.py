@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from agents.analytic import best, estimate_ns, ranked
+from agents.analytic import best, estimate_ns, ranked, ranked_all
 from agents.config import Family, KernelConfig, Split, Store
 from agents.export import Title, choose, cover, export
 from agents.families import common, splitk
-from agents.space import Space, loads_by_tma, plan_for, sources_for
+from agents.space import Space, kernels_for, loads_by_tma, plan_for, sources_for
 from harness.model import DataError
 from harness.plan import Launch, Layout, Plan, Pointer, Scalar, TensorMap
 from harness.planner import make_plans
@@ -107,6 +107,7 @@ def test_plans_are_valid_and_cover_c() -> None:
         check_maps(config, problem, launch)
         assert plan.layout is config.layout
         assert plan.deterministic
+        assert set(kernels_for(config, problem)) == set(plan.kernels)
         assert {kernel.source for kernel in plan.kernels.values()} == {s.path for s in sources_for(config, problem)}
 
 
@@ -185,6 +186,13 @@ def test_ranking_is_by_estimate() -> None:
     assert estimates == sorted(estimates)
     assert min(estimate_ns(config, problem, H200) for config in space().legal(problem)) == estimates[0]
     assert best(space(), problem) == found[0]
+
+
+def test_many_problems_are_ranked_as_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = problems("quick")[:4]
+    alone = ranked_all(space(), several, 5)
+    monkeypatch.setattr("agents.analytic.WORTH_PROCESSES", 1)
+    assert ranked_all(space(), several, 5) == alone == {problem: ranked(space(), problem, 5) for problem in several}
 
 
 def test_the_model_uses_the_families_where_they_belong() -> None:

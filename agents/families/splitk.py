@@ -16,6 +16,8 @@ from harness.profiles import DeviceProfile
 
 TEMPLATE = "tiled.cu.j2"
 ALIGNMENT_BYTES = 256
+REDUCE = "-reduce"
+"""After the name of a kernel, that of the one which adds up."""
 
 
 def counter_bytes(config: KernelConfig, problem: Problem) -> int:
@@ -73,8 +75,8 @@ def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
     kernels = {source.name: source.kernel()}
     steps = [launch]
     if config.split is Split.KERNEL:
-        kernels[f"{source.name}-reduce"] = source.kernel("reduce")
-        steps.append(_reduce(config, problem, f"{source.name}-reduce"))
+        kernels[source.name + REDUCE] = source.kernel("reduce")
+        steps.append(_reduce(config, problem, source.name + REDUCE))
     return Plan(
         layout=config.layout,
         steps=tuple(steps),
