@@ -7,22 +7,25 @@ from typing import Any
 
 import pytest
 from factories import make_record
+from fake_device import Contender, FakeDevice, FakeDriver, plan
 
 from agents.config import KernelConfig
 from agents.journal import Final, Heat, Journal, Segment, read_journal
-from agents.measuring import Candidate, Failed, HeatTime
+from agents.measuring import Candidate, Failed, HeatTime, Screener
 from agents.search import Effort, Search, speedup, winners
-from agents.space import Space
+from agents.space import Space, kernels_for
+from harness.devices import BufferSet, SubmissionFault
 from harness.model import DataError
 from harness.problem import Problem
 from harness.profiles import load_profile
 from harness.protocol import Purpose, protocol_for
-from harness.record import Record, Status
+from harness.record import Reason, Record, Status
 from harness.run import DeviceInfo
 
 H200 = load_profile("h200")
 PROTOCOL = protocol_for(H200, Purpose.SCREEN)
 PROBLEMS = (Problem.parse("64x64x64"), Problem.parse("512x512x512"))
+CONFIG = KernelConfig.model_validate({"family": "latency", "layout": "TN", "bm": 64, "bn": 64, "stages": 2})
 EFFORT = Effort(candidates=6, batch=2, finalists=2, margin=2.0)
 
 
@@ -68,13 +71,7 @@ def search_in(tmp_path: Path, space: Space, screener: Any, effort: Effort = EFFO
 
 def names(search: Search) -> set[str]:
     """Kernels of every candidate, as if all were built."""
-    from agents.space import plan_for
-
-    found: set[str] = set()
-    for problem, configs in search._candidates.items():
-        for config in configs:
-            found |= set(plan_for(config, problem, H200).kernels)
-    return found
+    return {name for problem, configs in search._candidates.items() for c in configs for name in kernels_for(c, problem)}
 
 
 def test_every_problem_has_its_turn_and_the_fastest_are_verified(tmp_path: Path, space: Space) -> None:
@@ -131,10 +128,7 @@ def test_what_is_wrong_never_wins_and_makes_room(tmp_path: Path, space: Space) -
     search_in(tmp_path / "b", space, screener, EFFORT._replace(finalists=2))
     won = winners(list(read_journal(tmp_path / "b" / "search.jsonl")))
     assert len(won) == 2
-    from agents.space import plan_for
-
-    for problem, config in won.items():
-        assert not set(plan_for(config, problem, H200).kernels) & screener.wrong
+    assert not {name for problem, config in won.items() for name in kernels_for(config, problem)} & screener.wrong
 
 
 def test_the_budget_ends_heats_and_finals(tmp_path: Path, space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +151,64 @@ def test_build_leaves_out_what_spills_and_fills_the_cache(tmp_path: Path, space:
     assert all(path.is_file() for path in search.artifacts.values())
 
 
+class Workshop:
+    """A Screener over simulated devices, a fresh one for every worker that it costs."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        patch.setattr("agents.measuring.open_driver", self.open)
+        self.contender = Contender(launch_ns=7_000)
+        self.drivers: list[FakeDriver] = []
+
+    def open(self, device: str) -> FakeDriver:
+        assert device == "cpu"
+        self.drivers.append(FakeDriver(FakeDevice(self.contender)))
+        return self.drivers[-1]
+
+
+@pytest.fixture
+def workshop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Workshop:
+    return Workshop(monkeypatch, tmp_path)
+
+
+CANDIDATE = Candidate(Problem.parse("33x20x17"), plan(), {"k": Path("k.so")})
+
+
+def test_the_screener_times_and_verifies_with_the_harness(workshop: Workshop) -> None:
+    with Screener("cpu") as screener:
+        heat = screener.heat(CANDIDATE)
+        assert heat.launch_ns == 7_000
+        assert {ns / heat.launches for ns in heat.window_ns} == {7_000.0}
+        record = screener.measure(CANDIDATE)
+    assert record.status is Status.VERIFIED
+    assert not record.rankable
+    assert record.timings[0].speedups["torch_matmul_fp32"].value == pytest.approx(15 / 7)
+    assert (len(workshop.drivers), workshop.drivers[0].closed) == (1, 1)
+
+
+def test_a_wrong_candidate_is_rejected_however_fast(workshop: Workshop) -> None:
+    workshop.contender = Contender(run=lambda buffers: buffers.c.zero_(), launch_ns=1)
+    with Screener("cpu") as screener:
+        record = screener.measure(CANDIDATE)
+    assert record.status is Status.REJECTED
+    assert speedup(Final(problem=CANDIDATE.problem, config=CONFIG, record=record)) is None
+
+
+def test_a_candidate_that_costs_the_worker_fails_and_the_next_has_a_fresh_one(workshop: Workshop) -> None:
+    def crash(buffers: BufferSet) -> None:
+        raise SubmissionFault(Reason.ILLEGAL_ACCESS, "it went wrong", fatal=True)
+
+    workshop.contender = Contender(run=crash)
+    with Screener("cpu") as screener:
+        for action in (screener.heat, screener.measure):
+            with pytest.raises(Failed, match="it went wrong") as caught:
+                action(CANDIDATE)
+            assert (caught.value.fatal, caught.value.machine) == (True, False)
+        workshop.contender = Contender(launch_ns=9_000)
+        assert screener.heat(CANDIDATE).launch_ns == 9_000
+    assert len(workshop.drivers) == 3
+
+
 def test_a_journal_names_its_bad_line(tmp_path: Path) -> None:
     path = tmp_path / "search.jsonl"
     path.write_text('{"type": "heat"}\n')
@@ -165,7 +217,6 @@ def test_a_journal_names_its_bad_line(tmp_path: Path) -> None:
     path.write_text("nonsense\n")
     with pytest.raises(DataError, match="not one JSON object"):
         list(read_journal(path))
-    config = KernelConfig.model_validate({"family": "latency", "layout": "TN", "bm": 64, "bn": 64, "stages": 2})
-    heat = Heat(problem=PROBLEMS[0], config=config, launch_ns=1.5, window_ns=(3,), launches=2)
+    heat = Heat(problem=PROBLEMS[0], config=CONFIG, launch_ns=1.5, window_ns=(3,), launches=2)
     path.write_text(heat.model_dump_json(exclude_none=True) + "\n")
     assert list(read_journal(path)) == [heat]
