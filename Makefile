@@ -8,7 +8,7 @@ EXTRAS := $(if $(GPU),dev$(comma)gpu,dev)
 STAMP := $(VENV)/.setup$(if $(GPU),-gpu)
 RUN := $(if $(GPU),submissions/cuda-mma --shapes quick,submissions/cpu-blocked --shapes cpu)
 
-.PHONY: help setup run test bench lint format clean
+.PHONY: help setup run board test bench lint format clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -18,6 +18,9 @@ setup: $(STAMP) ## Create .venv and install the exact versions of constraints.tx
 
 run: $(STAMP) ## Measure a sample submission: on the GPU where there is one, else on the CPU.
 	$(BIN)/hgemm run $(RUN)
+
+board: $(STAMP) ## Open the leaderboard on the shipped runs, in the browser.
+	$(BIN)/hgemm board
 
 test: $(STAMP) ## Run the tests.
 	$(BIN)/python -m pytest

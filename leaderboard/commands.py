@@ -149,9 +149,7 @@ def import_() -> None:
 @import_app.command("published")
 def import_published(
     table: Annotated[Path, typer.Argument(help="CSV: `mnk` with 64_128_256, and a column of speedups per baseline.")],
-    source: Annotated[
-        str | None, typer.Option(help="Where it was published; default the name of the file.")
-    ] = None,
+    source: Annotated[str | None, typer.Option(help="Where it was published; default the name of the file.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Whose speedups they are; default from the file's name.")] = None,
     device: Annotated[str | None, typer.Option(help="Device that they measured on; default from the file's name.")] = None,
     track: Annotated[str | None, typer.Option(help="f32 or f16; default from the file's name.")] = None,
