@@ -134,6 +134,8 @@ class Verdict(Document):
     """What was allowed."""
     faults: tuple[str, ...]
     """Why it is invalid, one sentence each."""
+    elsewhere: bool
+    """Whether that is all for another device, other libraries or another protocol: then a baseline of this machine would do."""
     groups: tuple[Row, ...]
     """All shapes and regimes, per submission and measure."""
     shapes: tuple[Row, ...]
@@ -168,7 +170,8 @@ def judge(now: Results, baseline: Results, limits: Limits, ratio: str = "") -> V
         ratio: a baseline of the rounds, or another submission of the same file, to take times relative to; then the card may be
             another of its kind.
     """
-    found = _faults(now, baseline, ratio)
+    elsewhere = _elsewhere(now, baseline, ratio)
+    found = list(dict.fromkeys([*_faults(now, baseline, ratio), *elsewhere]))
     units = () if found else tuple(shape_units(now, baseline, ratio))
     groups = list(group_units(units))
     # Each unit has its share of FALSE_FAIL at each look.
@@ -182,6 +185,7 @@ def judge(now: Results, baseline: Results, limits: Limits, ratio: str = "") -> V
         relative_to=ratio,
         limits=limits,
         faults=tuple(found),
+        elsewhere=bool(found) and set(found) == set(elsewhere),
         groups=tuple(rows[0]),
         shapes=tuple(rows[1]),
         again=sum(len(benchmark.sittings) - 1 for benchmark in now.benchmarks.values()),
@@ -270,15 +274,19 @@ def _faults(now: Results, baseline: Results, ratio: str) -> list[str]:
         if keys:
             more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
             found.append(f"{keys[0]} {text}{more}")
-    for key, benchmark in mine.items():
-        if key in theirs:
-            found += differences(benchmark, theirs[key], another_card=bool(ratio))
+    for benchmark in mine.values():
         shared_card = not all(sitting.record.rankable for sitting in benchmark.sittings)
         if shared_card and not ratio and benchmark.device.profile != "cpu":
             found.append("the device cannot rank, as when others use it: gate on a ratio instead")
     if ratio and mine:
         found += _ratio_faults(mine, ratio)
-    return list(dict.fromkeys(found))
+    return found
+
+
+def _elsewhere(now: Results, baseline: Results, ratio: str) -> list[str]:
+    """What around the benchmarks that both have keeps their times from meaning the same."""
+    both = [(benchmark, baseline.benchmarks[key]) for key, benchmark in now.benchmarks.items() if key in baseline.benchmarks]
+    return [each for one, other in both for each in differences(one, other, another_card=bool(ratio))]
 
 
 def _ratio_faults(benchmarks: Mapping[str, Benchmark], ratio: str) -> Iterator[str]:

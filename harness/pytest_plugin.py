@@ -96,6 +96,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             marker = item.get_closest_marker("benchmark")
             kwargs = dict(marker.kwargs) if marker is not None else {}
             item.add_marker(pytest.mark.benchmark(**{**kwargs, "timer": CLOCK}), append=False)
+            # What failed before it was timed has said why already.
+            item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))
 
 
 @pytest.fixture

@@ -227,9 +227,9 @@ class SubmissionBenchmark(pytest.Function):
         item.add_marker(pytest.mark.benchmark(group=f"{name.partition('[')[0]} {measure}"))
         return item
 
-    def reportinfo(self) -> tuple[Path, int | None, str]:
+    def reportinfo(self) -> tuple[Path, int, str]:
         """Where a report says that the item is."""
-        return self.path, None, self.name
+        return self.path, 0, self.name
 
 
 class _Reported(NamedTuple):
