@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
@@ -104,7 +105,7 @@ def speedup_heatmap(rows: Sequence[ShapeRow], panel: str = "k", only: int | None
         "x": 0,
         "xanchor": "left",
     }
-    bar |= {"y": 1 + 34 / height_px, "yanchor": "bottom", "title": {"text": "speedup", "side": "top"}}
+    bar |= {"tickangle": 0, "y": 1 + 34 / height_px, "yanchor": "bottom", "title": {"text": "speedup", "side": "top"}}
     figure.update_layout(coloraxis={"colorscale": SCALE, "cmin": -1, "cmax": 1, "colorbar": bar}, showlegend=False)
     return _styled(figure, height_px).update_layout(margin_t=92, margin_b=64)
 
@@ -222,9 +223,15 @@ def history_chart(points: Sequence[HistoryPoint]) -> go.Figure:
             if part:
                 figure.add_trace(_history_trace(part, name, colour, symbol))
     figure.add_hline(y=1, line={"color": EVEN, "dash": "dot", "width": 1})
-    figure.update_xaxes(title_text="run ended, UTC", type="date")
+    figure.update_xaxes(title_text="run ended, UTC", type="date", range=_days_around(points))
     figure.update_yaxes(title_text="geometric mean speedup")
     return _styled(figure, 420)
+
+
+def _days_around(points: Sequence[HistoryPoint]) -> list[datetime] | None:
+    """From a day before the first run to a day after the last."""
+    ends = [datetime.fromisoformat(point.ended_utc) for point in points]
+    return [min(ends) - timedelta(days=1), max(ends) + timedelta(days=1)] if ends else None
 
 
 def _history_trace(points: Sequence[HistoryPoint], name: str, colour: str, symbol: str) -> go.Scatter:

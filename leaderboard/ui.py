@@ -82,13 +82,19 @@ def choose_list() -> ListSummary | None:
     return found[0]
 
 
-def choose_run(key: str, label: str) -> RunSummary | None:
-    """A published run, in the address under `key`; None, with an empty state, if there is none."""
+def choose_run(key: str, label: str, place: int = 0) -> RunSummary | None:
+    """A published run, in the address under `key`; None, with an empty state, if there is none.
+
+    Args:
+        key: parameter in the address.
+        label: of the widget.
+        place: which one is chosen at first, counted from the newest; the last if there are fewer.
+    """
     found = {each.run: each for each in ask(runs)}
     if not found:
         empty("No run is published", "hgemm publish runs/NAME", "Publish a finished run, and it appears here:")
         return None
-    chosen = st.selectbox(label, list(found), key=key, bind="query-params")
+    chosen = st.selectbox(label, list(found), min(place, len(found) - 1), key=key, bind="query-params")
     return found[chosen or next(iter(found))]
 
 

@@ -23,12 +23,18 @@ def render() -> None:
     if a is None:
         return
     with right:
-        b = ui.choose_run("b", "B")
+        b = ui.choose_run("b", "B", 1)
     assert b is not None
     if a.run == b.run:
         ui.note("A and B are the same run; choose another for B.")
+    else:
+        _compare(a.run, b.run)
+    ui.permalink({"a": a.run, "b": b.run, "force": str(st.session_state.get("force", False)).lower()})
+
+
+def _compare(a: str, b: str) -> None:
     st.subheader("Around the two", anchor=False)
-    forbidding = ui.ask(forbidding_fields, a.run, b.run)
+    forbidding = ui.ask(forbidding_fields, a, b)
     force = False
     if forbidding:
         st.warning(f"Times of these two do not mean the same: {', '.join(forbidding)} differ.")
@@ -36,15 +42,14 @@ def render() -> None:
         if not force:
             return
     with st.spinner("Testing every shape on raw samples"):
-        found = ui.ask(compared, a.run, b.run, force)
+        found = ui.ask(compared, a, b, force)
     ui.show_table(difference_table(found), "differences", "Nothing around the two differs.")
-    details = ui.ask(run_details, b.run)
+    details = ui.ask(run_details, b)
     for measure in found.measures:
         st.subheader(str(measure.measure), anchor=False)
         ui.note(describe_measure(measure, found.false_discovery_rate))
         parameters = parameters_of_run(details, measure.measure, "best")
         ui.show_table(comparison_table(measure, ui.LINKS, parameters), f"compare-{measure.measure}".replace("/", "-"))
-    ui.permalink({"a": a.run, "b": b.run, **({"force": "true"} if force else {})})
 
 
 def forbidding_fields(board: Board, a: str, b: str) -> tuple[str, ...]:

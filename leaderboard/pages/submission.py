@@ -94,7 +94,7 @@ def _heatmap(rows: tuple[ShapeRow, ...]) -> str | None:
         only = st.selectbox(panel.upper(), values, key="only", bind="query-params") or ALL
     ui.note("Blue is faster than the baseline, orange slower. Click a cell for its shape.")
     figure = speedup_heatmap(rows, panel, None if only == ALL else int(only))
-    return ui.show_figure(figure, f"heatmap-{panel}-{only}", "Heatmap of speedups", wide=only == ALL)
+    return ui.show_figure(figure, f"heatmap-{panel}-{only}", "Heatmap of speedups", wide=True)
 
 
 def _measure(details: RunDetails) -> tuple[Measure, str]:
