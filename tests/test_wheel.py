@@ -54,5 +54,7 @@ def test_it_makes_and_checks_a_submission_and_finds_its_data(installed: Installe
     assert "x/plan.py" in installed.python(tmp_path, "-m", "harness", "new", "x")
     assert "verify    ok  1 of 1 shape on cpu" in installed.python(tmp_path, "-m", "harness", "check", "x", "--shapes", "3x5x7")
     assert "grid1000" in installed.python(tmp_path, "-m", "harness", "shapes")
+    method = "from leaderboard.documents import protocol_text; print(protocol_text())"
+    assert "## Constants" in installed.python(tmp_path, "-c", method)
     installed.python(tmp_path, "-m", "harness", "new", "y", "--target", "sm_90a")
     assert "build     ok" in installed.python(tmp_path, "-m", "harness", "check", "y", "--build-only", "--device", "h100")
