@@ -295,6 +295,8 @@ class Measurement:
             self._repeatable = inspection.repeatable and self._repeatable is not False
         self._judge_integrity(inspection.integrity)
         self._judge(self._pools[kind])
+        if inspection.projection is not None:
+            self._judge(inspection.projection, " where C held an earlier result")
         deterministic = isinstance(self.job.plan, Plan) and self.job.plan.deterministic
         if deterministic and inspection.repeatable is False:
             detail = f"{kind} inputs gave different bits in two runs though the plan says deterministic"

@@ -90,7 +90,7 @@ class Inspection(Model):
     errors: Errors | None = None
     """Comparison with float64 of every output."""
     projection: Projection | None = None
-    """Freivalds projection instead."""
+    """Freivalds projection: of a timed window in place of the comparison; of a draw, of a run over old outputs."""
     repeatable: bool | None = None
     """Whether a second run gave the same bits; null when not tried."""
 

@@ -247,10 +247,23 @@ def test_the_second_run_has_other_poison() -> None:
         honest(buffers)
 
     drawn(run, the_plan=WORKSPACE)
-    assert len(set(seen[:3])) == len(set(seen[3:])) == 1
+    assert len(set(seen[:3])) == len(set(seen[3:6])) == 1
     assert seen[0][0] != seen[3][0]
     assert seen[0][1] != seen[3][1]
     assert all(workspace >= 128 for _, workspace in seen)
+
+
+def test_outputs_of_other_inputs_are_not_taken_for_done() -> None:
+    def run(buffers: BufferSet) -> None:
+        if bool(buffers.c.isnan().any()):
+            honest(buffers)
+
+    inspection = drawn(run)
+    assert judge(inspection.errors, Track.F32) is None
+    assert inspection.projection is not None
+    found = judge(inspection.projection, Track.F32)
+    assert found is not None
+    assert found.reason is Reason.WRONG_RESULT
 
 
 BASELINE_NAMES = ("torch_matmul", "torch_matmul_fp32")

@@ -177,7 +177,7 @@ def test_megabytes_of_output_change_nothing(check: Evaluator, tmp_path: Path) ->
     assert len(record.detail) < 2000
 
 
-CALLS = sum(draw.sets * (2 if draw.kind is InputKind.NORMAL else 1) for draw in plan_draws(ODD))
+CALLS = sum(draw.sets * (3 if draw.kind is InputKind.NORMAL else 1) for draw in plan_draws(ODD))
 """Calls of a kernel until verification is over, and timing begins."""
 
 

@@ -142,14 +142,17 @@ class ArenaLayout(Model):
         """The workspace, uint8."""
         return memory[self.workspace_offset : self.workspace_offset + self.workspace_bytes]
 
-    def guards(self, memory: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Every gap of the slots and around the workspace, as int16 views [sets, length]."""
+    def guards(self, memory: torch.Tensor, whole: bool = False) -> tuple[torch.Tensor, ...]:
+        """Every guard of the slots and around the workspace, as int16 views [sets, length].
+
+        With `whole` the last one of a slot reaches to the next slot, so that nothing can be kept in between.
+        """
         p, at = self.problem, _slot_offsets(self.problem)
         gaps = (
             (0, at.a),
             (at.a + p.a_bytes, at.b),
             (at.b + p.b_bytes, at.c),
-            (at.c + p.c_bytes, at.end),
+            (at.c + p.c_bytes, self.stride_bytes if whole else at.end),
         )
         import torch
 
