@@ -25,7 +25,8 @@ LAUNCH_NS = 1300.0
 SECOND_KERNEL_NS = 900.0
 LOAD_LATENCY = 1100.0
 """Clocks from the first request of cold data to its arrival."""
-PROLOGUE = {Family.LATENCY: 250.0, Family.UNALIGNED: 250.0}
+REGISTERS_END = 350.0
+PROLOGUE = {Family.LATENCY: 250.0, Family.UNALIGNED: 250.0, Family.REGISTERS: 60.0}
 """Clocks before the first load is under way."""
 USUAL_PROLOGUE = 500.0
 CLUSTER_PROLOGUE = 400.0
@@ -43,6 +44,8 @@ NARROW = {8: 0.24, 16: 0.43, 24: 0.58, 32: 0.72, 48: 0.9}
 SUSTAINED = 0.93
 EXPOSED = 0.25
 """Of the shorter of computing and reading memory, what does not overlap."""
+INTERFERENCE = 0.2
+"""Of the shorter of multiplying and loading from L2, what does not overlap: both read shared memory and heat the chip."""
 MMA_SYNC_RATE = 0.2
 CROSS_LINE_COST = 1.02
 """An operand stored across K is read in more boxes."""
@@ -117,6 +120,8 @@ def _ranked_indices(most: int, problem: Problem) -> list[int]:
 
 def _work(config: KernelConfig, problem: Problem, together: int) -> Work:
     """Clocks of one tile while `together` CTAs share a multiprocessor."""
+    if config.family is Family.REGISTERS:
+        return _work_in_registers(config, problem, together)
     stages = math.ceil(config.k_stages(problem) / config.splits)
     rate = 4096 * SUSTAINED * NARROW.get(config.bn, 1.0)
     if config.family is Family.UNALIGNED:
@@ -125,12 +130,24 @@ def _work(config: KernelConfig, problem: Problem, together: int) -> Work:
     loaded = 2 * config.bk * (config.bm / config.cluster_q + config.bn / config.cluster_p)
     load = loaded / L2_BYTES_PER_CLOCK * (CROSS_LINE_COST if config.p_width or config.q_width else 1.0)
     depth = max(1, config.stages - 1)
-    alone = max(tensor + (0.0 if config.ping_pong or config.warpgroups > 1 else STAGE_LATENCY), load, LOAD_LATENCY / depth)
-    stage = max(alone, together * max(tensor, load))
+    started = tensor + (0.0 if config.ping_pong or config.warpgroups > 1 else STAGE_LATENCY)
+    shared = together * (max(tensor, load) + INTERFERENCE * min(tensor, load))
+    stage = max(started, load, LOAD_LATENCY / depth, shared)
     size = 2 * config.bm * config.bn * (2 if config.split in (Split.WORKSPACE, Split.KERNEL) else 1)
     slow = DIRECT_STORE_COST if config.store is Store.DIRECT and config.split is Split.NONE else 1.0
     hint = 0.97 if config.cache is Cache.STREAM_C else 1.0
     return Work(stages * stage, END[config.store] + together * slow * hint * size / STORE_BYTES_PER_CLOCK)
+
+
+def _work_in_registers(config: KernelConfig, problem: Problem, together: int) -> Work:
+    """Every warp has `bk` of K under way; what follows waits for memory again."""
+    span = 4 * config.warpgroups * config.bk
+    rounds = math.ceil(problem.k / span)
+    terms = min(problem.k, span)
+    load = 2 * terms * (config.bm + config.bn) / L2_BYTES_PER_CLOCK
+    tensor = 2 * config.bm * config.bn * terms / (4096 * MMA_SYNC_RATE)
+    work = together * max(load, tensor)
+    return Work((rounds - 1) * (LOAD_LATENCY + work) + work, REGISTERS_END)
 
 
 def _reach(ctas: int, config: KernelConfig, device: DeviceProfile) -> float:

@@ -11,7 +11,7 @@ from harness.plan_arguments import OneOf
 from harness.problem import Problem
 
 BARRIER_BYTES = 8
-REGISTERS = {2: (40, 232), 3: (32, 160)}
+REGISTERS = {2: (40, 232), 3: (40, 152)}
 """Registers of a loading and of a multiplying thread of a persistent CTA, by warpgroups that multiply. They share 64 Ki."""
 
 
@@ -28,6 +28,8 @@ class Family(StrEnum):
     """Bandwidth first, for products with one short side."""
     OUTPUT = "output"
     """Persistent with C double-buffered on its way out, for short K."""
+    REGISTERS = "registers"
+    """Operands straight into registers, for products in which one round trip to memory is most of the time."""
     UNALIGNED = "unaligned"
     """Without TMA, for rows that do not start at multiples of 16 bytes."""
 
@@ -166,7 +168,7 @@ class KernelConfig(Model):
     def threads(self) -> int:
         """Threads of a CTA: those that multiply, and a warp that loads, or a warpgroup where registers are reassigned."""
         multiplying = 128 * self.warpgroups
-        if self.family in (Family.LATENCY, Family.UNALIGNED):
+        if self.family in (Family.LATENCY, Family.REGISTERS, Family.UNALIGNED):
             return multiplying
         persistent = self.family in (Family.WS_PERSISTENT, Family.OUTPUT)
         return multiplying + (128 if persistent and self.warpgroups in REGISTERS else 32)

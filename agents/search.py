@@ -7,6 +7,7 @@ problems alike. Then the fastest of each problem are verified and timed against 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -190,10 +191,18 @@ def speedup(final: Final) -> float | None:
 
 
 def winners(lines: Sequence[Segment | Heat | Final]) -> Mapping[Problem, KernelConfig]:
-    """Per problem the verified configuration that beats the anchor by most."""
+    """Per problem the verified configuration that beats the anchor by most; where none was verified, the fastest in the heats.
+
+    A kernel that was found wrong for any problem stands for none.
+    """
+    finals = [line for line in lines if isinstance(line, Final)]
+    wrong = {name for final in finals if speedup(final) is None for name in kernels_for(final.config, final.problem)}
     found: dict[Problem, tuple[float, KernelConfig]] = {}
     for line in lines:
-        value = speedup(line) if isinstance(line, Final) else None
-        if isinstance(line, Final) and value is not None and value > found.get(line.problem, (0.0, None))[0]:
+        if isinstance(line, Segment) or wrong & set(kernels_for(line.config, line.problem)):
+            continue
+        # A speedup is positive and a heat counts by its negative time, so that any final beats any heat.
+        value = speedup(line) if isinstance(line, Final) else None if line.launch_ns is None else -line.launch_ns
+        if value is not None and value > found.get(line.problem, (-math.inf, None))[0]:
             found[line.problem] = (value, line.config)
     return {problem: config for problem, (_, config) in found.items()}

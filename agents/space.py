@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from agents.config import Cache, Family, KernelConfig, Split, Store
 from agents.families import common, latency, output, skinny, splitk, unaligned, ws_persistent
+from agents.families import registers as small
 from harness.model import DataError
 from harness.plan import MAX_WORKSPACE_BYTES, MAX_ZEROED_BYTES, Layout, Plan
 from harness.problem import Problem
@@ -20,6 +21,7 @@ FAMILIES: Mapping[Family, ModuleType] = {
     Family.LATENCY: latency,
     Family.SKINNY: skinny,
     Family.OUTPUT: output,
+    Family.REGISTERS: small,
     Family.UNALIGNED: unaligned,
 }
 
@@ -59,18 +61,17 @@ RULES = (
     Rule(
         "TMA, wgmma and clusters are instructions of sm_90a; mma.sync with 16 of K is one of sm_80 and later",
         lambda c, d: (
-            d.architecture == "sm_90a"
-            or (c.family is Family.UNALIGNED and not d.is_cpu and int(d.architecture[3:].rstrip("af")) >= 80)
+            d.architecture == "sm_90a" or (not _uses_wgmma(c) and not d.is_cpu and int(d.architecture[3:].rstrip("af")) >= 80)
         ),
     ),
     Rule(
         "a warpgroup instruction multiplies 64 rows of P, so a tile has 64 for each warpgroup, or a multiple",
-        lambda c, d: c.blocks >= 1 and c.bm == 64 * c.blocks * (1 if c.ping_pong else c.warpgroups),
+        lambda c, d: not _uses_wgmma(c) or (c.blocks >= 1 and c.bm == 64 * c.blocks * (1 if c.ping_pong else c.warpgroups)),
     ),
     Rule("a warpgroup instruction multiplies 8 to 256 rows of Q, in eights", lambda c, d: c.bn % 8 == 0 and 8 <= c.bn <= 256),
     Rule(
         "boxes of 64 of K fill the widest swizzle and a stage holds whole boxes; without TMA it is multiplied in sixteens",
-        lambda c, d: c.bk % (16 if c.family is Family.UNALIGNED else 64) == 0,
+        lambda c, d: c.bk % (64 if _uses_wgmma(c) else 16) == 0,
     ),
     Rule("a ring overlaps loading and multiplying from two stages on", lambda c, d: c.stages >= _least_stages(c)),
     Rule(
@@ -196,8 +197,8 @@ def plan_for(config: KernelConfig, problem: Problem, device: DeviceProfile) -> P
 
 def sources_for(config: KernelConfig, problem: Problem) -> tuple[common.Source, ...]:
     """What `plan_for` launches, as source."""
-    if config.family is Family.UNALIGNED:
-        return (unaligned.source(config, problem),)
+    if not _uses_wgmma(config):
+        return (FAMILIES[config.family].source(config, problem),)
     return (common.render(FAMILIES[config.family].TEMPLATE, config, even=problem.n % 2 == 0),)
 
 
@@ -223,8 +224,12 @@ def registers(config: KernelConfig, device: DeviceProfile) -> int:
     return min(255, device.registers_per_sm // (config.threads * config.ctas_per_sm) // 8 * 8)
 
 
+def _uses_wgmma(config: KernelConfig) -> bool:
+    return config.family not in (Family.REGISTERS, Family.UNALIGNED)
+
+
 def _least_stages(config: KernelConfig) -> int:
-    return 1 if config.family in (Family.LATENCY, Family.UNALIGNED) else 2
+    return 1 if config.family is Family.LATENCY or not _uses_wgmma(config) else 2
 
 
 def _sharing(config: KernelConfig) -> int:

@@ -151,6 +151,19 @@ def test_build_leaves_out_what_spills_and_fills_the_cache(tmp_path: Path, space:
     assert all(path.is_file() for path in search.artifacts.values())
 
 
+def test_without_finals_the_fastest_heat_wins_unless_its_kernel_was_wrong_elsewhere(tmp_path: Path, space: Space) -> None:
+    screener = FakeScreener()
+    search_in(tmp_path, space, screener, EFFORT._replace(finalists=0))
+    lines = list(read_journal(tmp_path / "search.jsonl"))
+    heats = [line for line in lines if isinstance(line, Heat) and line.problem == PROBLEMS[0]]
+    assert winners(lines)[PROBLEMS[0]] == heats[0].config
+    record = make_record(PROBLEMS[1], Status.REJECTED, {"cublaslt_autotuned": 1.0})
+    names_of_first = kernels_for(heats[0].config, PROBLEMS[0])
+    lines.append(Final(problem=PROBLEMS[1], config=heats[0].config, record=record))
+    right = [heat for heat in heats if kernels_for(heat.config, PROBLEMS[0]) != names_of_first]
+    assert winners(lines)[PROBLEMS[0]] == right[0].config
+
+
 class Workshop:
     """A Screener over simulated devices, a fresh one for every worker that it costs."""
 

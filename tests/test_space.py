@@ -107,7 +107,7 @@ def test_space_holds_every_family_once_and_only_what_the_device_allows() -> None
     assert {c.store for c in configs} == set(Store)
     assert all(broken_rules(c, H200) == () for c in configs)
     assert all(space().index[c] == index for index, c in enumerate(configs))
-    assert {c.family for c in Space(load_profile("a100")).configs} == {Family.UNALIGNED}
+    assert {c.family for c in Space(load_profile("a100")).configs} == {Family.UNALIGNED, Family.REGISTERS}
     assert Space(load_profile("cpu")).configs == ()
 
 
