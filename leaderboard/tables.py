@@ -48,6 +48,12 @@ class Table(NamedTuple):
         kept = tuple(column for column in self.columns if column.title in set(titles))
         return self._replace(columns=kept or self.columns)
 
+    def matching(self, text: str) -> Table:
+        """Rows that show the text somewhere, in whatever case."""
+        wanted = text.strip().casefold()
+        shown = (row for row in self.rows if any(wanted in each.show(row[each.name]).casefold() for each in self.columns))
+        return self._replace(rows=tuple(shown)) if wanted else self
+
     def sorted_by(self, title: str, descending: bool = True) -> Table:
         """Rows by a column; those without a value last, either way; equal ones keep their order."""
         name = next((column.name for column in self.columns if column.title == title), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any, TypeVar
@@ -139,9 +139,17 @@ def note(text: str | Markup) -> None:
     st.html(Markup('<p class="hg-note">{}</p>').format(text))
 
 
-def permalink(parameters: dict[str, str]) -> None:
-    """A link that names everything the view depends on, so that it means the same once the board has grown."""
-    note(Markup('<a href="?{}">Permalink of this view</a>').format(urlencode(parameters)))
+def permalink(parameters: Mapping[str, str], *widgets: str) -> None:
+    """A link that names everything the view depends on, so that it means the same once the board has grown.
+
+    Args:
+        parameters: in the address.
+        widgets: keys of widgets whose values are parameters too, where they have any.
+    """
+    chosen = {key: st.session_state[key] for key in widgets if st.session_state.get(key)}
+    values = {key: "true" if value is True else value for key, value in chosen.items()}
+    address = urlencode({**parameters, **values}, doseq=True)
+    note(Markup('<a href="?{}">Permalink of this view</a>').format(address))
 
 
 def empty(title: str, command: str, hint: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 from boards import HOSTILE_AUTHOR, HOSTILE_TEXT, SHAPES, make_board
@@ -73,9 +73,19 @@ def test_every_page_shows_and_names_itself_by_a_permalink(name: str) -> None:
         return
     address = re.search(r'<a href="\?([^"]*)">Permalink', html(app))
     assert address
-    parameters = dict(parse_qsl(address[1].replace("&amp;", "&")))
+    parameters = parse_qs(address[1].replace("&amp;", "&"))
     again = page(name, **parameters)
     assert html(again) == html(app)
+
+
+def test_a_permalink_names_what_was_chosen() -> None:
+    chosen = {"find": "o", "sort": "geomean", "up": "true", "columns": ["submission", "geomean"], "l2_state": "warm"}
+    app = page("ranking", **chosen)
+    address = re.search(r'<a href="\?([^"]*)">Permalink', html(app))
+    assert address
+    named = parse_qsl(address[1].replace("&amp;", "&"))
+    for key, value in chosen.items():
+        assert [each for name, each in named if name == key] == ([value] if isinstance(value, str) else value)
 
 
 @pytest.mark.parametrize("name", ["ranking", "submission", "shape", "compare", "history"])
@@ -114,6 +124,12 @@ def test_columns_and_order_come_from_the_address() -> None:
     figures = [float(value) for value in column(app, "ranking", "geomean")]
     assert figures == sorted(figures)
     assert len(figures) > 1
+
+
+def test_entries_are_found_by_their_authors() -> None:
+    app = page("ranking", find="bob")
+    assert column(app, "ranking", "submission") == ["slow"]
+    assert column(app, "not ranked", "authors") == ["Bob"]
 
 
 def test_a_parameter_that_means_nothing_is_ignored() -> None:

@@ -79,6 +79,13 @@ def test_columns_are_chosen_by_title_in_their_own_order() -> None:
     assert TABLE.sorted_by("nothing") == TABLE
 
 
+def test_rows_are_found_by_what_they_show() -> None:
+    assert [row["id"] for row in TABLE.matching("BIN").rows] == [2]
+    assert [row["id"] for row in TABLE.matching(" -3.14 ").rows] == [3]
+    assert TABLE.matching("") == TABLE
+    assert TABLE.matching("absent").rows == ()
+
+
 def test_figures_as_text() -> None:
     assert (figure(3)(math.pi), figure(0)(1234567), figure(2)(None)) == ("3.142", "1,234,567", "")
     assert (percent(0.046), percent(None)) == ("4.6%", "")

@@ -29,7 +29,7 @@ def render() -> None:
         ui.note("A and B are the same run; choose another for B.")
     else:
         _compare(a.run, b.run)
-    ui.permalink({"a": a.run, "b": b.run, "force": str(st.session_state.get("force", False)).lower()})
+    ui.permalink({"a": a.run, "b": b.run}, "force")
 
 
 def _compare(a: str, b: str) -> None:

@@ -28,7 +28,7 @@ def render() -> None:
     if clicked:
         st.switch_page("pages/submission.py", query_params={"run": clicked})
     ui.show_table(history_table(shown, ui.LINKS), "history")
-    ui.permalink(parameters_of(chosen))
+    ui.permalink(parameters_of(chosen), "authors")
 
 
 ui.run(render)

@@ -24,6 +24,8 @@ def render() -> None:
     ui.note(describe_list(chosen))
     table = ranking_table(found, ui.LINKS)
     titles = [column.title for column in table.columns]
+    with st.sidebar:
+        find = st.text_input("Find", key="find", bind="query-params", placeholder="name, author, version")
     usual = [title for title in titles if title not in HIDDEN]
     with st.sidebar.expander("Columns and order"):
         columns = st.multiselect("Columns", titles, usual, key="columns", bind="query-params")
@@ -31,11 +33,11 @@ def render() -> None:
         up = by != "rank" and st.toggle("Lowest first", key="up", bind="query-params")
     if by != "rank":
         table = table.sorted_by(by, descending=not up)
-    ui.show_table(table.only(columns), "ranking", "Nothing ranks on this list.")
+    ui.show_table(table.only(columns).matching(find), "ranking", "Nothing ranks here.")
     if found.apart:
         st.subheader("Not ranked", anchor=False)
-        ui.show_table(apart_table(found, ui.LINKS).only(["standing", "because", *columns]), "not-ranked")
-    ui.permalink(parameters_of(chosen))
+        ui.show_table(apart_table(found, ui.LINKS).only(["standing", "because", *columns]).matching(find), "not-ranked")
+    ui.permalink(parameters_of(chosen), "find", "columns", "sort", "up")
 
 
 ui.run(render)

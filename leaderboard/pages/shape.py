@@ -39,7 +39,7 @@ def render() -> None:
         _samples(rows, shape, Measure(mode=key.mode, l2_state=key.l2_state))
     else:
         ui.note(f"No run on this list verified {shape}.")
-    ui.permalink({"shape": shape, **parameters_of(chosen)})
+    ui.permalink({"shape": shape, **parameters_of(chosen)}, "run")
 
 
 def usual_shape(board: Board, key: RankingKey) -> str:

@@ -51,7 +51,7 @@ def render() -> None:
         _provenance(details)
     else:
         _figures(details, view)
-    ui.permalink({"run": chosen.run, "view": view})
+    ui.permalink({"run": chosen.run, "view": view}, "measure", "against", "panel", "only", "file")
 
 
 def _overview(details: RunDetails) -> None:
