@@ -30,6 +30,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command("harness.commands.run:run", "Verify and time a submission over a set of shapes."),
     "check": Command("harness.commands.check:check", "Check a submission: manifest, plan, build, verification."),
+    "audit": Command("harness.commands.audit:audit", "Ask of a submission what a reviewer would, on hidden shapes too."),
     "show": Command("harness.commands.show:show", "Show a run."),
     "new": Command("harness.commands.new:new", "Start a submission from a template."),
     "build": Command("harness.commands.build:build", "Build every kernel that a submission needs; no device needed."),

@@ -1,0 +1,8 @@
+#include <hgemm.h>
+
+#include "gemm.h"
+
+HGEMM_CPU_ENTRY(gemm) {
+    (void)workspace;
+    HONEST;
+}

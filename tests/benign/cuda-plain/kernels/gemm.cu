@@ -1,0 +1,5 @@
+#include "gemm.cuh"
+
+ENTRY gemm(ARGUMENTS) {
+    HONEST;
+}

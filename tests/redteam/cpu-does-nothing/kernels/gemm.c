@@ -1,0 +1,6 @@
+#include "gemm.h"
+
+void gemm(ARGUMENTS) {
+    (void)workspace;
+    (void)a, (void)b, (void)c, (void)m, (void)n, (void)k;
+}

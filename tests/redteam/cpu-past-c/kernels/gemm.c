@@ -1,0 +1,7 @@
+#include "gemm.h"
+
+void gemm(ARGUMENTS) {
+    (void)workspace;
+    HONEST;
+    c[m * n] = 1;
+}

@@ -1,0 +1,5 @@
+#include "gemm.cuh"
+
+ENTRY gemm(ARGUMENTS) {
+    if (INSIDE) MINE = __float2half(0.0f);
+}

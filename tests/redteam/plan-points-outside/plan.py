@@ -1,0 +1,20 @@
+import math
+
+from harness.plan import Kernel, Launch, Plan, Pointer, Scalar
+
+A, B, C, WORKSPACE = (Pointer(buffer=name) for name in ("A", "B", "C", "workspace"))
+
+
+def sizes(problem):
+    return tuple(Scalar(dtype="i32", value=value) for value in (problem.m, problem.n, problem.k))
+
+
+def plan(problem, device):
+    kernel = Kernel(language="cuda", source="kernels/gemm.cu", entry="gemm")
+    launch = Launch(
+        kernel="gemm",
+        grid=(math.ceil(problem.n / 16), math.ceil(problem.m / 16), 1),
+        block=(16, 16, 1),
+        arguments=(A, B, Pointer(buffer="C", offset_bytes=problem.c_bytes + 4096), WORKSPACE, *sizes(problem)),
+    )
+    return Plan(layout="NN", kernels={"gemm": kernel}, steps=(launch,), workspace_bytes=1 << 20, zeroed_bytes=512)

@@ -1,0 +1,254 @@
+"""Every known cheat is caught with its reason, every honest look-alike passes, and each guard is proved by doing without it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from guards import GUARDS, switch_off
+from redteam_cases import BENIGN, REDTEAM, Case, Said, Warm, cases, commands, tampered
+
+from harness import channel, evaluate
+from harness.artifacts import BuildFailure
+from harness.evaluate import Evaluator, prepare
+from harness.model import DataError
+from harness.plan import Plan
+from harness.problem import Problem
+from harness.profiles import load_profile
+from harness.protocol import CPU_BASELINES, CUDA_BASELINES, Protocol
+from harness.record import Measure, Record, Status
+from harness.submission import Submission
+
+CHEATS, LOOKALIKES = cases(REDTEAM), cases(BENIGN)
+HERE = [case for case in (*CHEATS, *LOOKALIKES) if case.expected.device in ("cpu", "h200")]
+ON_GPU = [case for case in (*CHEATS, *LOOKALIKES) if case.expected.device == "cuda"]
+ON_RUNS = [case for case in CHEATS if case.expected.where == "publish"]
+MIN_CHEATS, MIN_CHEATS_HERE = 30, 12
+GAIN = 1.05
+"""What a cheat that is worth catching gains over its honest twin."""
+COUNTS: Counter[str] = Counter()
+
+
+def by_name(case: Case) -> str:
+    return case.name
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
+    """What the command line says of everything that needs no GPU."""
+    return tried(HERE, tmp_path_factory.mktemp("redteam"))
+
+
+@pytest.fixture(scope="module")
+def said_on_gpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
+    """What it says of the rest."""
+    return tried(ON_GPU, tmp_path_factory.mktemp("redteam-gpu"))
+
+
+def tried(chosen: list[Case], scratch: Path) -> dict[str, Said]:
+    lines = [case.command(case.copy(scratch), scratch / "runs") for case in chosen]
+    return dict(zip([case.name for case in chosen], commands(lines, scratch), strict=True))
+
+
+def expect_caught(case: Case, said: Said) -> None:
+    COUNTS["executed"] += 1
+    assert said.reasons, f"accepted: {said.stdout[-2000:]}"
+    assert set(said.reasons) <= set(case.expected.reason), (said.reasons, said.stdout[-3000:], said.stderr[-500:])
+    assert said.code == (2 if case.expected.where in ("read", "publish") else 1)
+    assert case.expected.says in said.stderr
+    COUNTS["passed"] += 1
+
+
+@pytest.mark.parametrize("case", [case for case in CHEATS if case in HERE], ids=by_name)
+def test_a_cheat_is_caught(said: dict[str, Said], case: Case) -> None:
+    expect_caught(case, said[case.name])
+
+
+@pytest.mark.parametrize("case", [case for case in LOOKALIKES if case in HERE], ids=by_name)
+def test_a_lookalike_passes(said: dict[str, Said], case: Case) -> None:
+    assert (said[case.name].code, said[case.name].reasons) == (0, []), said[case.name].stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [case for case in CHEATS if case in ON_GPU], ids=by_name)
+def test_a_cheat_is_caught_on_a_gpu(said_on_gpu: dict[str, Said], case: Case) -> None:
+    expect_caught(case, said_on_gpu[case.name])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [case for case in LOOKALIKES if case in ON_GPU], ids=by_name)
+def test_a_lookalike_passes_on_a_gpu(said_on_gpu: dict[str, Said], case: Case) -> None:
+    assert (said_on_gpu[case.name].code, said_on_gpu[case.name].reasons) == (0, []), said_on_gpu[case.name].stdout[-2000:]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two shapes."""
+    scratch = tmp_path_factory.mktemp("finished")
+    plain = next(case for case in LOOKALIKES if case.name == "cpu-plain")
+    line = [
+        "run",
+        str(plain.copy(scratch)),
+        "--device",
+        "cpu",
+        "--shapes",
+        "16x24x40,32x16x8",
+        "--output",
+        str(scratch),
+        "--json",
+    ]
+    (said,) = commands([line], scratch)
+    assert said.code == 0, said.stderr
+    return next(path.parent for path in scratch.glob("*/end.json"))
+
+
+@pytest.fixture(scope="module")
+def published(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
+    """What `hgemm publish` says of every changed copy of it, and of itself."""
+    scratch = tmp_path_factory.mktemp("published")
+    board = ["--database", f"sqlite:///{scratch / 'board.sqlite'}"]
+    paths = {case.name: tampered(case, finished, scratch) for case in ON_RUNS}
+    lines = [["publish", str(path), *board] for path in (*paths.values(), finished)]
+    return dict(zip([*paths, "untouched"], commands(lines, scratch), strict=True))
+
+
+@pytest.mark.parametrize("case", ON_RUNS, ids=by_name)
+def test_a_changed_run_is_not_published(published: dict[str, Said], case: Case) -> None:
+    expect_caught(case, published[case.name])
+
+
+def test_the_run_itself_is_published(published: dict[str, Said]) -> None:
+    assert published["untouched"].code == 0, published["untouched"].stderr
+
+
+# Each guard is proved: without it, its cheats are accepted, or caught by nothing but the guards that they list.
+
+
+def protocol(device: str) -> Protocol:
+    """A few short rounds against one baseline."""
+    names = CPU_BASELINES if device == "cpu" else CUDA_BASELINES
+    window_ns = 50_000 if device == "cpu" else 1_000_000
+    return Protocol(
+        measures=(Measure(),),
+        baselines=names[-1:],
+        anchor=names[-1],
+        window_ns=window_ns,
+        target_half_width=0.9,
+        deadline_s=20.0,
+    )
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A worker that trials share, with a device lock of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("locks")))
+        patch.setattr(channel, "ENDING_S", 0.5)
+        warm = Warm()
+        patch.setattr(evaluate, "open_driver", warm.open)
+        yield warm
+        warm.end()
+
+
+def without(case: Case, guards: tuple[str, ...], scratch: Path, warm: Warm) -> list[str]:
+    """Reasons for which a case is still caught without some guards."""
+    scratch.mkdir()
+    in_worker = "isolation" in guards or (case.expected.device == "cuda" and any(GUARDS[name].on_device for name in guards))
+    if in_worker:
+        warm.end()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            switch_off(guards, patch, scratch)
+            return tried_without(case, scratch)
+    finally:
+        if in_worker:
+            warm.end()
+
+
+def tried_without(case: Case, scratch: Path) -> list[str]:
+    copy = case.copy(scratch)
+    problems = [Problem.parse(shape) for shape in case.shapes.split(",")][:1]
+    if case.expected.device == "h200":
+        return refusals(copy, problems)
+    return [record.reason for record in records(copy, problems, case.expected.device) if record.reason is not None]
+
+
+def refusals(directory: Path, problems: list[Problem]) -> list[str]:
+    prepared = prepare(Submission.read(directory), problems, load_profile("h200"))
+    plans = [getattr(outcome, "reason", "") for outcome in prepared.outcomes.values() if not isinstance(outcome, Plan)]
+    return [*plans, *(build.reason for build in prepared.builds.values() if isinstance(build, BuildFailure))]
+
+
+def records(directory: Path, problems: list[Problem], device: str) -> list[Record]:
+    with Evaluator("cpu" if device == "cpu" else "cuda:0", protocol(device)) as evaluator:
+        found = list(evaluator.evaluate(directory, problems))
+    assert all(record.status in (Status.VERIFIED, Status.REJECTED) for record in found), [record.detail for record in found]
+    return found
+
+
+def expect_needed(case: Case, scratch: Path, warm: Warm) -> None:
+    """Without its guard it is caught by others that it lists or by none, and without all of them by none."""
+    if case.expected.also:
+        caught = without(case, case.expected.guards[:1], scratch / "one", warm)
+    assert without(case, case.expected.guards, scratch / "all", warm) == [], "a guard that it does not list catches it"
+    if case.expected.also and case.expected.device != "h200":
+        assert caught, f"without {case.expected.guard} alone nothing catches it, so the others need not be listed"
+
+
+SWITCHABLE = [case for case in CHEATS if case.expected.switchable and case.expected.where != "publish"]
+
+
+@pytest.mark.parametrize("case", [case for case in SWITCHABLE if case in HERE], ids=by_name)
+def test_a_guard_is_needed(case: Case, warm: Warm, tmp_path: Path) -> None:
+    expect_needed(case, tmp_path, warm)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [case for case in SWITCHABLE if case in ON_GPU], ids=by_name)
+def test_a_guard_is_needed_on_a_gpu(case: Case, warm: Warm, tmp_path: Path) -> None:
+    expect_needed(case, tmp_path, warm)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [case for case in SWITCHABLE if case.expected.faster], ids=by_name)
+def test_a_cheat_would_pay(case: Case, warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its guards off a cheat is faster than its honest twin, so that catching it matters."""
+    problem = Problem(m=512, n=512, k=512)
+    twin = next(each for each in LOOKALIKES if each.name == "cuda-plain").copy(tmp_path)
+    (honest,) = records(twin, [problem], "cuda")
+    warm.end()
+    switch_off((*case.expected.guards, "speed-of-light"), monkeypatch, tmp_path)
+    (cheat,) = records(case.copy(tmp_path), [problem], "cuda")
+    warm.end()
+    (mine,), (its,) = cheat.timings, honest.timings
+    assert mine.contenders["submission"].launch_ns * GAIN < its.contenders["submission"].launch_ns
+
+
+def test_publishing_needs_its_check(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leaderboard.examine import examine
+
+    case = next(each for each in ON_RUNS if each.name == "publish-figures-without-samples")
+    changed = tampered(case, finished, tmp_path)
+    with pytest.raises(DataError, match="its samples say"):
+        examine(changed)
+    switch_off(case.expected.guards, monkeypatch, tmp_path)
+    assert examine(changed).records
+
+
+def test_every_guard_has_a_cheat_and_every_cheat_a_guard() -> None:
+    named = {name for case in CHEATS for name in case.expected.guards}
+    assert named <= set(GUARDS)
+    assert set(GUARDS) - named == set()
+
+
+def test_there_are_enough_cheats_and_how_many_ran_is_said(request: pytest.FixtureRequest) -> None:
+    here = [case for case in CHEATS if case.expected.device != "cuda"]
+    assert len(here) >= MIN_CHEATS_HERE
+    assert len(CHEATS) >= MIN_CHEATS
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    counts = {"cheats": len(CHEATS), **COUNTS, "skipped": len(CHEATS) - COUNTS["executed"]}
+    reporter.write_line("\nred team: " + json.dumps(counts))
+    assert COUNTS["passed"] <= COUNTS["executed"] <= len(CHEATS)
