@@ -29,6 +29,9 @@ FORMATS = {
     "saturation": "harness.saturation:Saturation",
     "replay": "harness.replay:Replay",
     "comparison": "harness.compare:Comparison",
+    "verdict": "harness.gate:Verdict",
+    "benchmark": "harness.gate_data:Benchmark",
+    "pin": "harness.gate_data:Pin",
     "shapes": "harness.commands.shapes:ShapeSetList",
     "shape-set": "harness.commands.shapes:ShapeSetDetails",
 }
