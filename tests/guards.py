@@ -131,6 +131,13 @@ def without_snapshot(patch: Patch) -> None:
     )
 
 
+def without_includes(patch: Patch) -> None:
+    from harness import sources
+
+    found = sources._includes
+    patch.setattr(sources, "_includes", lambda name, data: [each for each in found(name, data) if not each[1].startswith("/")])
+
+
 def without_device_calls(patch: Patch) -> None:
     patch.setattr(elf, "_check_calls", nothing)
 

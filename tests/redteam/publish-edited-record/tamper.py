@@ -1,5 +1,5 @@
-"""Raises a speedup in the records of a finished run."""
+"""Changes a figure in the records of a finished run."""
 
 def tamper(run):
     path = run / "records.jsonl"
-    path.write_text(path.read_text().replace('"value":', '"value":1', 1))
+    path.write_text(path.read_text().replace('"seconds":', '"seconds":1', 1))
