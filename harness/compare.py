@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import Field
 
-from harness.audit import SampleTable, sample_table
 from harness.model import Count, DataError, Document, Model, Name
+from harness.recheck import SampleTable, sample_table
 from harness.record import SUBMISSION, Interval, Measure, Record, Status, Timing
 from harness.run import Run, SampleLine
 from harness.timing.statistics import geomean_interval

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
-from harness.audit import ESTIMATORS, SampleTable
 from harness.model import Model
 from harness.problem import Problem, Track
 from harness.profiles import load_profile
 from harness.protocol import CPU_BASELINES, CUDA_BASELINES, PROTOCOL_VERSION, Purpose, protocol_for
+from harness.recheck import ESTIMATORS, SampleTable
 from harness.record import DrawStats, Interval, Measure, Mode, Record, Status
 from harness.run import DeviceInfo, Run, SampleLine
 from harness.timing.statistics import geomean_interval
@@ -66,7 +66,7 @@ class Finding(Model):
 
 
 def sanity(run: Run, samples: SampleTable) -> list[Finding]:
-    """Findings about the baselines and the set-up of an audited run; none is fine. Ratios come from the raw samples.
+    """Findings about the baselines and the set-up of a rechecked run; none is fine. Ratios come from the raw samples.
 
     Runs on a CPU have no CUDA baselines to compare: for them the protocol and what was recorded are checked.
     """

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.audit import faults, sample_table
 from harness.model import DataError
 from harness.profiles import DeviceProfile, load_profile
 from harness.protocol import Protocol
+from harness.recheck import faults, sample_table
 from harness.record import SUBMISSION, Record, Status, Timing
 from harness.run import END, SNAPSHOT, End, Header, Run, Segment
 from harness.sanity import cublas_version, driver_version, sanity
@@ -37,7 +37,7 @@ class Examined(NamedTuple):
 
 
 def examine(path: Path) -> Examined:
-    """Read a run, audit it against its raw samples, and check its baselines.
+    """Read a run, recheck it against its raw samples, and check its baselines.
 
     Raises:
         DataError: it is incomplete, was changed, holds a figure that does not follow, or its baselines are not sane.

@@ -37,7 +37,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
 
 
 def test_publish(benchmark: BenchmarkFixture, board: Board, grid_run: Path) -> None:
-    """Audit, sanity, scores and rows of one run, once per database."""
+    """Recheck, sanity, scores and rows of one run, once per database."""
     begin = time.perf_counter()
     published = benchmark.pedantic(board.publish, args=(grid_run,), rounds=1)
     assert time.perf_counter() - begin < PUBLISH_LIMIT_S

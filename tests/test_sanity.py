@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from runs import H200, SPEEDUPS, Recipe, cpu_recipe, make_run
 
-from harness.audit import sample_table
 from harness.profiles import load_profile
 from harness.protocol import Purpose, protocol_for
+from harness.recheck import sample_table
 from harness.record import Status
 from harness.run import Run
 from harness.sanity import Check, Finding, sanity, version_of

@@ -18,4 +18,11 @@ def plan(problem, device):
         arguments=(A, B, C, WORKSPACE, *sizes(problem)),
     )
     fill = Memset(buffer="C", size_bytes=problem.c_bytes)
-    return Plan(layout="NN", kernels={"gemm": kernel}, deterministic=False, steps=(fill, launch), workspace_bytes=1 << 20, zeroed_bytes=512)
+    return Plan(
+        layout="NN",
+        kernels={"gemm": kernel},
+        deterministic=False,
+        steps=(fill, launch),
+        workspace_bytes=1 << 20,
+        zeroed_bytes=512,
+    )

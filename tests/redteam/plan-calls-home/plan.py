@@ -6,6 +6,4 @@ from harness.plan import Call, Kernel, Plan
 def plan(problem, device):
     socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(("192.0.2.1", 80))
     kernel = Kernel(language="c", source="kernels/gemm.c", entry="gemm")
-    return Plan(
-        layout="NN", kernels={"gemm": kernel}, steps=(Call(kernel="gemm"),), workspace_bytes=4096, zeroed_bytes=64
-    )
+    return Plan(layout="NN", kernels={"gemm": kernel}, steps=(Call(kernel="gemm"),), workspace_bytes=4096, zeroed_bytes=64)

@@ -2,7 +2,6 @@ from pathlib import Path
 
 from harness.plan import Call, Kernel, Plan
 
-
 HONEST = '#include "gemm.h"\n\nvoid gemm(ARGUMENTS) {\n    (void)workspace;\n    HONEST;\n}\n'
 
 
@@ -10,6 +9,4 @@ def plan(problem, device):
     for path in Path("/tmp").rglob("plan-swaps-the-kernel/kernels/gemm.c"):
         path.write_text(HONEST)
     kernel = Kernel(language="c", source="kernels/gemm.c", entry="gemm")
-    return Plan(
-        layout="NN", kernels={"gemm": kernel}, steps=(Call(kernel="gemm"),), workspace_bytes=4096, zeroed_bytes=64
-    )
+    return Plan(layout="NN", kernels={"gemm": kernel}, steps=(Call(kernel="gemm"),), workspace_bytes=4096, zeroed_bytes=64)

@@ -11,7 +11,6 @@ def rehash(run):
     (run / "end.json").write_text(json.dumps(end))
 
 
-
 def tamper(run):
     path = run / "records.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -11,7 +11,6 @@ def rehash(run):
     (run / "end.json").write_text(json.dumps(end))
 
 
-
 def tamper(run):
     path = run / "records.jsonl"
     kept = path.read_text().splitlines(keepends=True)[:-1]

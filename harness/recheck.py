@@ -1,4 +1,4 @@
-"""Audit of a finished run: nothing was changed since it ended, and every figure follows from the raw samples.
+"""Recheck of a finished run: nothing was changed since it ended, and every figure follows from the raw samples.
 
 It finds damage, edits and faults of the harness. It is no proof of origin: who can write every file of a run can make one
 up, which is why a board lists runs that others measured apart from its own.

@@ -1,4 +1,4 @@
-"""Audit: a run as written is sound, and every change to it is found and named."""
+"""Recheck: a run as written is sound, and every change to it is found and named."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from runs import COLD, WARM, Recipe, begin_run, cpu_recipe, make_run
 
-from harness.audit import faults, sample_table
 from harness.model import DataError
+from harness.recheck import faults, sample_table
 from harness.record import Status
 from harness.run import Run
 
 RECIPE = Recipe(shapes="64x64x64,128x64x64", measures=(COLD, WARM))
 
 
-def audit(path: Path) -> list[str]:
+def rechecked(path: Path) -> list[str]:
     run = Run.read(path)
     return list(faults(run, sample_table(run)))
 
@@ -47,13 +47,13 @@ def edit(path: Path, name: str, change: Callable[[Any], object]) -> None:
 
 @pytest.mark.parametrize("recipe", [RECIPE, cpu_recipe(), RECIPE.but(statuses={"64x64x64": Status.REJECTED})])
 def test_a_run_as_written_is_sound(tmp_path: Path, recipe: Recipe) -> None:
-    assert audit(make_run(tmp_path, recipe)) == []
+    assert rechecked(make_run(tmp_path, recipe)) == []
 
 
 def test_a_run_without_its_end_is_incomplete(tmp_path: Path) -> None:
     run = begin_run(tmp_path, RECIPE)
     run.close()
-    (found,) = audit(run.path)
+    (found,) = rechecked(run.path)
     assert "hgemm run --resume" in found
 
 
@@ -66,19 +66,19 @@ def test_a_changed_byte_is_found_by_its_hash(tmp_path: Path, name: str) -> None:
         (path / name).write_text((path / name).read_text().replace('"seconds":0.1', '"seconds":0.2').replace("GPU-0", "GPU-1"))
     else:
         (path / name).write_text((path / name).read_text() + " \n")
-    assert any(f"{path / name} was changed after the run ended" in fault for fault in audit(path))
+    assert any(f"{path / name} was changed after the run ended" in fault for fault in rechecked(path))
 
 
 def test_added_missing_and_linked_files_are_found(tmp_path: Path) -> None:
     path = make_run(tmp_path, RECIPE)
     (path / "notes.txt").write_text("x")
-    assert any("notes.txt was added" in fault for fault in audit(path))
+    assert any("notes.txt was added" in fault for fault in rechecked(path))
     (path / "notes.txt").unlink()
     (path / "notes.txt").symlink_to(path / "run.json")
-    assert any("notes.txt is a link" in fault for fault in audit(path))
+    assert any("notes.txt is a link" in fault for fault in rechecked(path))
     (path / "notes.txt").unlink()
     (path / "segments.jsonl").unlink()
-    assert any("segments.jsonl is gone" in fault for fault in audit(path))
+    assert any("segments.jsonl is gone" in fault for fault in rechecked(path))
 
 
 def scale(record: Any, end: str, factor: float) -> None:
@@ -123,7 +123,7 @@ def test_figures_that_do_not_follow_are_found_though_all_hashes_fit(
     path = make_run(tmp_path, RECIPE)
     edit(path, name, change)
     reseal(path)
-    found = audit(path)
+    found = rechecked(path)
     assert any(said in fault for fault in found), found
 
 
@@ -132,11 +132,11 @@ def test_a_missing_record_is_found(tmp_path: Path) -> None:
     lines = (path / "records.jsonl").read_text().splitlines()
     (path / "records.jsonl").write_text(lines[0] + "\n")
     reseal(path)
-    assert any("no record of 128x64x64" in fault for fault in audit(path))
+    assert any("no record of 128x64x64" in fault for fault in rechecked(path))
 
 
 def test_damaged_samples_are_one_sentence(tmp_path: Path) -> None:
     path = make_run(tmp_path, RECIPE)
     (path / "samples.jsonl.gz").write_bytes(b"not gzip")
     with pytest.raises(DataError, match="is damaged"):
-        audit(path)
+        rechecked(path)
