@@ -17,12 +17,15 @@ from gates import World, again, benchmarks, document, pinned, write_pinned, writ
 from runs import CPU, H200
 from simulate_gates import CASES, gates
 
+from harness.commands.gate import gate
 from harness.gate import EXIT_CODES, MAX_SITTINGS, Limits, Outcome, Verdict, judge, settle, undecided
 from harness.gate_data import EXTRA, Benchmark, InvalidGateError, accept, collect, read_baseline, read_results, write_baseline
+from harness.gate_measure import Bench
 from harness.gate_report import headline, junit, lines, markdown
 from harness.model import DataError
 from harness.record import L2State, Measure
 from harness.scores import Regime
+from harness.submission import Submission
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = World()
@@ -308,3 +311,27 @@ def test_the_command_pins_and_refuses(tmp_path: Path) -> None:
     assert "was changed after it was accepted" in hgemm_gate(tmp_path, "now.json", "baseline.json").stderr
     (tmp_path / "empty.json").write_text('{"benchmarks": []}', encoding="utf-8")
     assert hgemm_gate(tmp_path, "empty.json", "new.json", "--accept", "nothing").returncode == 11
+
+
+def test_the_command_measures_again_what_is_ambiguous_with_the_submission_that_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first sitting met a slower machine, and those that follow do not."""
+    blocked = ROOT / "submissions" / "cpu-blocked"
+    world = SMALL.but(device=CPU, name="cpu-blocked")
+    mine = {"submission": Submission.read(blocked).reference()}
+    before = [each.model_copy(update=mine) for each in benchmarks(world, 1)]
+    now = [each.model_copy(update=mine) for each in benchmarks(world.but(machine=1.08), 2)]
+    write_pinned(tmp_path / "baseline.json", before)
+    write_result(tmp_path / "now.json", now)
+    monkeypatch.setattr(Bench, "again", lambda bench, target, of: again(world, of, 3))
+    arguments = (tmp_path / "now.json", tmp_path / "baseline.json")
+    for options, code in (({}, 10), ({"again": [blocked], "budget": 0.0}, 10), ({"again": [blocked]}, 0)):
+        with pytest.raises(SystemExit) as ended:
+            gate(*arguments, **options)
+        assert ended.value.code == code, capsys.readouterr().out
+    write_result(tmp_path / "now.json", benchmarks(world.but(machine=1.08), 2))
+    with pytest.raises(SystemExit) as ended:
+        gate(*arguments, again=[blocked])
+    assert ended.value.code == 11
+    assert "is not what the result was measured with" in capsys.readouterr().out
