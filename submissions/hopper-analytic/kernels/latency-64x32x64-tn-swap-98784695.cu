@@ -1,5 +1,5 @@
 // Generated from agents/templates/latency.cu.j2 for this configuration; edit the template instead.
-// {"family":"latency","layout":"TN","swapped":true,"bm":64,"bn":32,"stages":8,"store":"direct"}
+// {"family":"latency","layout":"TN","swapped":true,"bm":64,"bn":32,"stages":8}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -465,33 +465,66 @@ constexpr bool SWAPPED = true;
 struct Output {
   int rows, columns;  // of C as P and Q have it
   int stride;         // numbers from one row of C to the next
-  u16 *c;
+  const TensorMap *map;
 };
 
-// Two sums that are neighbours along Q.
-__device__ __forceinline__ void store_pair(const Output &out, int p, int q, float first, float second) {
-  const u32 both = pack(first, second);
-  if (p >= out.rows) return;
-  if constexpr (SWAPPED) {
-    u16 *to = out.c + static_cast<size_t>(q) * out.stride + p;
-    if (q < out.columns) *to = static_cast<u16>(both);
-    if (q + 1 < out.columns) to[out.stride] = static_cast<u16>(both >> 16);
-  } else {
-    u16 *to = out.c + static_cast<size_t>(p) * out.stride + q;
-    if (q < out.columns) *reinterpret_cast<u32 *>(to) = both;
+constexpr int PANEL = 32;  // rows of Q whose sums are stored together
+constexpr int PANELS = BN / PANEL;
+constexpr int PANEL_BYTES = 64 * PANEL * 2;
+constexpr int BUFFERS = 1;  // panels in shared memory, per warpgroup
+
+// Where TMA expects the byte at `offset` of an aligned panel whose lines are LINE bytes long: 16-byte pieces change places.
+template <int LINE>
+__device__ __forceinline__ u32 swizzled(u32 offset) {
+  return offset ^ (offset >> 3 & (LINE - 16));
+}
+
+// Writes the sums of one panel as C has them: rows of P or, swapped, rows of Q, one below the other.
+__device__ __forceinline__ void write_panel(const float (&sums)[BN / 2], int panel, u32 to) {
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  if constexpr (PANEL % 16 == 0) {
+#pragma unroll
+    for (int pair = 0; pair < PANEL / 16; ++pair) {
+      const float *four = sums + (panel * PANEL + pair * 16) / 2;
+      const u32 a = pack(four[0], four[1]), b = pack(four[2], four[3]), c = pack(four[4], four[5]), d = pack(four[6], four[7]);
+      if constexpr (SWAPPED) {
+        const u32 row = pair * 16 + lane / 16 * 8 + lane % 8;
+        store_matrices_transposed(to + swizzled<128>(row * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b, c, d);
+      } else {
+        const u32 row = warp * 16 + lane % 16;
+        store_matrices(to + swizzled<2 * PANEL>(row * (2 * PANEL) + (pair * 2 + lane / 16) * 16), a, b, c, d);
+      }
+    }
+  } else {  // PANEL is 8
+    const float *four = sums + panel * 4;
+    const u32 a = pack(four[0], four[1]), b = pack(four[2], four[3]);
+    if constexpr (SWAPPED) {
+      store_matrices_transposed(to + swizzled<128>(lane % 8 * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b);
+    } else {
+      store_matrices(to + (warp * 16 + lane % 16) * 16, a, b);
+    }
   }
 }
 
-// The four sums of this thread for 8 rows of Q.
-__device__ __forceinline__ void store_four(const Output &out, int p, int q, const float *four) {
-  const int lane = threadIdx.x % 32, row = p + threadIdx.x / 32 % 4 * 16 + lane / 4, column = q + lane % 4 * 2;
-  store_pair(out, row, column, four[0], four[1]);
-  store_pair(out, row + 8, column, four[2], four[3]);
-}
-
-__device__ __forceinline__ void store_block(const float (&sums)[BN / 2], const Output &out, int p, int q) {
+// One warpgroup stores its 64 rows through its buffers, which it uses in turn; `buffer` is the next one.
+__device__ __forceinline__ void store_block(const float (&sums)[BN / 2], const Output &out, int p, int q, u32 buffers,
+                                            u32 &buffer, u32 name) {
+  const bool first = threadIdx.x % 128 == 0;
 #pragma unroll
-  for (int eight = 0; eight < BN / 8; ++eight) store_four(out, p, q + eight * 8, sums + eight * 4);
+  for (int panel = 0; panel < PANELS; ++panel) {
+    if (first) wait_stores<BUFFERS - 1>();
+    named_barrier<128>(name);
+    const u32 from = buffers + buffer * PANEL_BYTES;
+    write_panel(sums, panel, from);
+    fence_async();
+    named_barrier<128>(name);
+    if (first) {
+      const int side = q + panel * PANEL;
+      store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, from);
+      commit_stores();
+    }
+    if (++buffer == BUFFERS) buffer = 0;
+  }
 }
 
 // One tile per CTA and no warps of their own for loading: the first thread starts as many loads as there are stages before
@@ -501,7 +534,7 @@ constexpr int THREADS = WARPGROUPS * 128;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
-          u16 *c, int rows, int columns, int stride,
+          const __grid_constant__ TensorMap c_map, int rows, int columns, int stride,
           int stages, int tiles_p, int tiles_q, int group) {
   const Memory memory;
   const Peers peers;
@@ -535,9 +568,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         refill.advance();
         ++next;
       });
-  const Output out = {rows, columns, stride, c};
+  const Output out = {rows, columns, stride, &c_map};
+  __syncthreads();  // The tile goes out through the ring, which everybody must have read.
+  u32 buffer = 0;
 #pragma unroll
   for (int block = 0; block < BLOCKS; ++block) {
-    store_block(sums[block], out, at.p + (warpgroup * BLOCKS + block) * 64, at.q);
+    store_block(sums[block], out, at.p + (warpgroup * BLOCKS + block) * 64, at.q,
+                memory.ring + warpgroup * (BUFFERS * PANEL_BYTES), buffer, 2 + warpgroup);
   }
+  if (threadIdx.x % 128 == 0) wait_stores<0>();
 }
