@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
         {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "kernel", "splits": 16, "store": "direct"},
         "128x64x16384",
     ),
+    "registers": ({"family": "registers", "bm": 32, "bn": 16, "bk": 64, "stages": 1, "store": "direct"}, "256x256x256"),
     "unaligned": ({"family": "unaligned", "bm": 64, "bn": 64, "bk": 32, "stages": 1, "store": "direct"}, "129x257x333"),
 }
 """One configuration of each mechanism and a shape that it fits, without the layout and the orientation."""
@@ -82,11 +83,17 @@ def space() -> Space:
     return Space(H200)
 
 
-def check_all(directory: Path, chosen: Mapping[Problem, KernelConfig]) -> None:
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    """One worker for all tests, since it takes seconds to start; it is replaced where a kernel costs it."""
+    with Evaluator("cuda:0", purpose=Purpose.CHECK) as evaluator:
+        yield evaluator
+
+
+def check_all(evaluator: Evaluator, directory: Path, chosen: Mapping[Problem, KernelConfig]) -> None:
     """Every problem is verified by the configuration chosen for it; all that are not are named at once."""
     submission = export(chosen, H200, directory / "sampled", Title("sampled", "1.0.0", "A sample of configurations."))
-    with Evaluator("cuda:0", purpose=Purpose.CHECK) as evaluator:
-        records = list(evaluator.evaluate(submission.root, chosen))
+    records = list(evaluator.evaluate(submission.root, chosen))
     wrong = {
         f"{record.problem} {chosen[record.problem].model_dump_json(exclude_defaults=True)}": f"{record.reason}: {record.detail}"
         for record in records
@@ -99,9 +106,11 @@ def check_all(directory: Path, chosen: Mapping[Problem, KernelConfig]) -> None:
 @pytest.mark.parametrize("swapped", [False, True], ids=["plain", "swapped"])
 @pytest.mark.parametrize("layout", ["TN", "NN"])
 @pytest.mark.parametrize("name", BASIC)
-def test_basic_configurations_are_right(tmp_path: Path, name: str, layout: str, swapped: bool) -> None:
+def test_basic_configurations_are_right(evaluator: Evaluator, tmp_path: Path, name: str, layout: str, swapped: bool) -> None:
     fields, shape = BASIC[name]
     problem = Problem.parse(shape)
+    if name == "registers":
+        layout, swapped = "TN", False
     if name == "unaligned" and swapped:
         fields = {**fields, "group": 1}
         problem = Problem.parse("1001x77x1023")
@@ -111,12 +120,14 @@ def test_basic_configurations_are_right(tmp_path: Path, name: str, layout: str, 
         problem = Problem(m=problem.n, n=problem.m, k=problem.k)
     config = KernelConfig.model_validate({**fields, "layout": layout})
     assert broken_rules(config, H200) == ()
-    check_all(tmp_path, {problem: config})
+    check_all(evaluator, tmp_path, {problem: config})
 
 
 @pytest.mark.parametrize("family", [family for family in Family if family is not Family.UNALIGNED])
 @pytest.mark.parametrize("name", ["quick", "ragged", "llm"])
-def test_random_legal_configurations_of_a_family_are_right(tmp_path: Path, name: str, family: Family) -> None:
+def test_random_legal_configurations_of_a_family_are_right(
+    evaluator: Evaluator, tmp_path: Path, name: str, family: Family
+) -> None:
     rng = random.Random(f"{name}/{family}")
     chosen = {}
     for problem in resolve_shapes(name).problems:
@@ -124,10 +135,10 @@ def test_random_legal_configurations_of_a_family_are_right(tmp_path: Path, name:
         if legal and problem.bytes_total < 1 << 30:
             chosen[problem] = rng.choice(legal)
     assert chosen
-    check_all(tmp_path, chosen)
+    check_all(evaluator, tmp_path, chosen)
 
 
 @pytest.mark.parametrize("name", ["quick", "ragged", "llm"])
-def test_the_models_choices_are_right(tmp_path: Path, name: str) -> None:
+def test_the_models_choices_are_right(evaluator: Evaluator, tmp_path: Path, name: str) -> None:
     small = [problem for problem in resolve_shapes(name).problems if problem.bytes_total < 1 << 30]
-    check_all(tmp_path, {problem: ranked(space(), problem, 1)[0] for problem in small})
+    check_all(evaluator, tmp_path, {problem: ranked(space(), problem, 1)[0] for problem in small})
