@@ -23,6 +23,7 @@ from markupsafe import Markup
 from harness.model import DataError
 from harness.problem import Problem
 from harness.profiles import load_profile
+from harness.scores import BEST
 from leaderboard.charts import history_chart
 from leaderboard.documents import protocol_text
 from leaderboard.links import parameters_of, parameters_of_run
@@ -113,13 +114,13 @@ class Site:
         measures = content.details.header.protocol.measures
         shape_links = ""
         if measures:
-            parameters = parameters_of_run(content.details, measures[0], "best")
+            parameters = parameters_of_run(content.details, measures[0], BEST)
             shape_links = f"../shapes/{measured_id(parameters)}/*.html"
         self._page(f"runs/{run}.html", run_page(content, StaticLinks("../"), shape_links))
 
     def _shapes(self, found: tuple[ListSummary, ...]) -> None:
         """Shapes of every list; lists that differ in the baseline alone share them."""
-        distinct = {measured_id(parameters_of(each)): each for each in found}
+        distinct = {measured_id(parameters_of(each)): each for each in found if each.key.baseline == BEST}
         for name, summary in distinct.items():
             shown = ranking(self.board, summary.key)
             header = run_details(self.board, [*shown.ranked, *shown.apart][0].runs[0].run).header
@@ -131,6 +132,8 @@ class Site:
         rows = at_shape(self.board, summary.key, str(problem))
         table = contender_table(rows, StaticLinks("../../"), summary.key.device, str(problem))
         notes = (describe_shape(problem, load_profile(summary.key.device)), describe_list(summary))
+        if not rows:
+            notes += (f"No run on this list verified {problem} in this measure.",)
         return Page(str(problem), (table_section("", table),), notes)
 
     def _downloads(self, table: Table, name: str) -> Downloads:

@@ -38,7 +38,7 @@ def render() -> None:
         ui.show_table(contender_table(rows, ui.LINKS, key.device, shape), f"shape-{shape}")
         _samples(rows, shape, Measure(mode=key.mode, l2_state=key.l2_state))
     else:
-        ui.note(f"No run on this list verified {shape}.")
+        ui.note(f"No run on this list verified {shape} in this measure.")
     ui.permalink({"shape": shape, **parameters_of(chosen)}, "run")
 
 
