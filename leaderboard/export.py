@@ -132,9 +132,8 @@ class Site:
         rows = at_shape(self.board, summary.key, str(problem))
         table = contender_table(rows, StaticLinks("../../"), summary.key.device, str(problem))
         notes = (describe_shape(problem, load_profile(summary.key.device)), describe_list(summary))
-        if not rows:
-            notes += (f"No run on this list verified {problem} in this measure.",)
-        return Page(str(problem), (table_section("", table),), notes)
+        nothing = () if rows else (f"No run on this list verified {problem} in this measure.",)
+        return Page(str(problem), (table_section("", table),), (*notes, *nothing))
 
     def _downloads(self, table: Table, name: str) -> Downloads:
         for suffix, text in (("csv", table.csv()), ("json", table.json())):
