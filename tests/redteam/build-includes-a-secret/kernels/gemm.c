@@ -1,6 +1,6 @@
 #include "gemm.h"
 
-#include "/usr/include/limits.h"
+#include "/usr/include/stdint.h"
 
 void gemm(ARGUMENTS) {
     (void)workspace;
