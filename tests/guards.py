@@ -156,9 +156,7 @@ GUARDS: dict[str, Guard] = {
     "plan-bounds": Guard("a plan reaches only its own buffers", replaced("harness.plan.Plan.check_bounds", nothing)),
     "plan-limits": Guard("plan.py has limits of time, memory and output", unlimited_plans),
     "isolation": Guard("plan.py and native code have no network and cannot trace the harness", without_isolation),
-    "includes": Guard(
-        "directives name files of the submission, literally", replaced("harness.sources._refuse_outside", nothing)
-    ),
+    "includes": Guard("directives name files of the submission, literally", without_includes),
     "dependencies": Guard(
         "a compilation reads files of the submission only", replaced("harness.build._check_dependencies", nothing)
     ),
