@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
@@ -56,6 +57,9 @@ def required() -> frozenset[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     required()
+    # Tests assert causes, not seconds: a busy machine is no failure.
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,6 +76,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail(f"HGEMM_REQUIRE asks for {reason}", pytrace=False)
     if reason:
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Device locks of this process's tests only: tests that run side by side, and the user's runs, are none of its business."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
