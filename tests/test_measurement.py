@@ -25,7 +25,8 @@ from harness.verify.inputs import InputKind, plan_draws
 PROBLEM = Problem(m=24, n=40, k=20)
 COLD, WARM = Measure(), Measure(l2_state=L2State.WARM)
 PROTOCOL = Protocol(measures=(COLD, WARM), baselines=CPU_BASELINES, anchor=CPU_BASELINES[-1], window_ns=50_000)
-VERIFYING_CALLS = sum(draw.sets * (2 if draw.kind is InputKind.NORMAL else 1) for draw in plan_draws(PROBLEM))
+# Normal inputs run twice with two poisons, and once more over old outputs.
+VERIFYING_CALLS = sum(draw.sets * (3 if draw.kind is InputKind.NORMAL else 1) for draw in plan_draws(PROBLEM))
 
 
 def job(the_plan: Plan | None = None, problem: Problem = PROBLEM) -> Job:

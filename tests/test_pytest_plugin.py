@@ -73,7 +73,9 @@ class Session:
         path.write_text(json.dumps(document), encoding="utf-8")
 
     def _run(self, *command: str, **variables: str) -> Ended:
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **variables}
+        # Of the pytest that runs this test, the one under test must know nothing.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment = {**inherited, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **variables}
         return subprocess.run(
             [sys.executable, "-m", *command], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )

@@ -111,11 +111,14 @@ def audit(
 def near_misses(usual: Sequence[Problem]) -> tuple[Problem, ...]:
     """Shapes near the usual ones that nobody can know before."""
     rng = random.SystemRandom()
-    found = []
+    found: list[Problem] = []
     for problem in rng.sample(list(usual), min(NEAR_MISSES, len(usual))):
-        sides = {side: max(1, getattr(problem, side) + rng.choice((-3, -1, 1, 2, 5))) for side in ("m", "n", "k")}
-        found.append(problem.model_copy(update=sides))
-    return tuple(dict.fromkeys(found))
+        miss = problem
+        while miss in usual or miss in found:
+            sides = {side: max(1, getattr(problem, side) + rng.choice((-3, -1, 1, 2, 5))) for side in ("m", "n", "k")}
+            miss = problem.model_copy(update=sides)
+        found.append(miss)
+    return tuple(found)
 
 
 def ghosts(prepared: Prepared, problems: Sequence[Problem], evaluator: Evaluator) -> Prepared:
