@@ -49,7 +49,7 @@ def measure(directory: Path, choice: DeviceChoice, shapes: str | None, output: P
     shape_set = resolve_shapes(name, submission.manifest.track)
     _check(submission, choice, sorted(shape_set.problems, key=lambda problem: problem.flops)[:CHECKED])
     evaluator = Evaluator(choice.name, protocol_for(choice.profile))
-    session = RunSession.start(evaluator, submission, shape_set, output, tuple(sys.argv))
+    session = RunSession.start(evaluator, submission, shape_set, output, ("hgemm", *sys.argv[1:]))
     with session, RunDisplay(session, quiet=not sys.stderr.isatty()) as display:
         session.go(display.step, display.record)
     if not session.run.complete:

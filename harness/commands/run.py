@@ -59,7 +59,7 @@ def run(
         protocol = protocol.model_copy(update={"deadline_s": deadline, "server_requests": requests})
         shape_set = resolve_shapes(shapes or ("cpu" if choice.profile.is_cpu else "quick"), tree.manifest.track)
         evaluator = Evaluator(choice.name, protocol, build=BuildOptions(compiler=compiler))
-        session = RunSession.start(evaluator, tree, shape_set, output, tuple(sys.argv))
+        session = RunSession.start(evaluator, tree, shape_set, output, ("hgemm", *sys.argv[1:]))
     stop_at = None if budget is None else time.monotonic() + budget
     interrupted = False
     with session, RunDisplay(session, quiet=not sys.stderr.isatty()) as display:
