@@ -121,7 +121,7 @@ def score_rounds(
 ) -> Rounds:
     """Rounds until every baseline's ratio to the submission is known to the target, looking only at 10, 20 and 40.
 
-    One round goes before them that does not count: windows that run for the first time read up to a half longer. Its clocks
+    One round goes before them that does not count: first windows seem to read up to a half longer. Its clocks
     are what the contenders run at as a rule (a power limit binds them differently); a round in which they stand otherwise
     to one another was disturbed, and is repeated.
 
