@@ -1,0 +1,55 @@
+"""One configuration of each mechanism of the kernel families, for tests on a GPU and under emulation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
+    "latency": ({"family": "latency", "bm": 64, "bn": 64, "stages": 4, "store": "direct"}, "256x256x512"),
+    "latency-tma": ({"family": "latency", "bm": 64, "bn": 64, "stages": 4}, "256x256x512"),
+    "persistent": (
+        {"family": "ws_persistent", "bm": 128, "bn": 128, "stages": 4, "warpgroups": 2, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "wide": (
+        {"family": "ws_persistent", "bm": 128, "bn": 256, "stages": 4, "warpgroups": 2, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "three-warpgroups": (
+        {"family": "ws_persistent", "bm": 192, "bn": 160, "stages": 4, "warpgroups": 3, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "ping-pong": (
+        {"family": "ws_persistent", "bm": 128, "bn": 128, "stages": 4, "warpgroups": 2, "ping_pong": True, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "cluster-p": (
+        {"family": "ws_persistent", "bm": 128, "bn": 256, "stages": 4, "warpgroups": 2, "cluster_p": 2, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "cluster-q": (
+        {"family": "ws_persistent", "bm": 128, "bn": 256, "stages": 4, "warpgroups": 2, "cluster_q": 2, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "output": (
+        {"family": "output", "bm": 128, "bn": 128, "stages": 2, "warpgroups": 2, "buffers": 4, "cache": "stream_c"},
+        "4096x4096x64",
+    ),
+    "skinny": ({"family": "skinny", "bm": 64, "bn": 64, "stages": 8, "cache": "stream_p"}, "64x4096x4096"),
+    "split-cluster": (
+        {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "cluster", "splits": 8, "store": "direct"},
+        "64x64x16384",
+    ),
+    "split-workspace": (
+        {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "workspace", "splits": 16, "store": "direct"},
+        "128x64x16384",
+    ),
+    "split-kernel": (
+        {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "kernel", "splits": 16, "store": "direct"},
+        "128x64x16384",
+    ),
+    "registers": ({"family": "registers", "bm": 32, "bn": 16, "bk": 64, "stages": 1, "store": "direct"}, "256x256x256"),
+    "unaligned": ({"family": "unaligned", "bm": 64, "bn": 64, "bk": 32, "stages": 1, "store": "direct"}, "129x257x333"),
+}
+"""One configuration of each mechanism and a shape that it fits, without the layout and the orientation."""

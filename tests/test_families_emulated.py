@@ -1,0 +1,111 @@
+"""The kernel families compute right on an emulated Hopper, whatever its units' timing, and the emulator finds faults."""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import pytest
+from emulated import SMALL, EmulationError, How, verify
+from family_cases import BASIC
+
+from agents.config import Family, KernelConfig
+from agents.space import Space, broken_rules
+from harness.plan import Layout
+from harness.problem import Problem
+
+SHAPES = ("200x136x200", "72x328x136", "129x64x72", "264x40x320")
+"""Ragged, and together over one and several waves, tiles and stages; all have rows that TMA can load in either layout."""
+EDGES = ("129x67x77", "1x1x1", "65x257x130", "130x64x63")
+"""Rows that TMA cannot load."""
+EACH = 6
+"""Configurations of a family that are drawn."""
+
+
+@functools.cache
+def space() -> Space:
+    return Space(SMALL)
+
+
+def shape_for(config: KernelConfig, rng: random.Random) -> Problem:
+    """A ragged shape for which a configuration is legal."""
+    shapes = [Problem.parse(shape) for shape in (EDGES if config.family is Family.UNALIGNED else SHAPES)]
+    fitting = [problem for problem in shapes if broken_rules(config, SMALL, problem) == ()]
+    return rng.choice(fitting)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
+@pytest.mark.parametrize("swapped", [False, True], ids=["plain", "swapped"])
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("name", BASIC)
+def test_every_mechanism_is_right(name: str, layout: Layout, swapped: bool, late: bool) -> None:
+    fields = dict(BASIC[name][0])
+    if fields["family"] in ("registers", "unaligned"):
+        layout, swapped = (Layout.TN, False) if name == "registers" else (layout, False)
+    if "splits" in fields:
+        fields["splits"] = 3
+    config = KernelConfig.model_validate({**fields, "layout": layout, "swapped": swapped})
+    assert broken_rules(config, SMALL) == ()
+    verify(config, Problem.parse("129x67x77" if name == "unaligned" else "200x136x200"), How(late=late))
+
+
+@pytest.mark.parametrize("family", Family)
+def test_random_configurations_are_right_for_ragged_shapes(family: Family) -> None:
+    rng = random.Random(family.value)
+    drawn = 0
+    while drawn < EACH:
+        problem = Problem.parse(rng.choice(EDGES if family is Family.UNALIGNED else SHAPES))
+        legal = [config for config in space().legal(problem) if config.family is family]
+        if legal:
+            verify(rng.choice(legal), problem, How(seed=rng.randrange(1000), late=rng.random() < 0.7))
+            drawn += 1
+    assert drawn == EACH
+
+
+FAULTS: dict[str, tuple[str, str, str, str]] = {
+    "bytes of a stage": ("persistent", "expect(full, STAGE_BYTES)", "expect(full, P_BYTES)", "goes on"),
+    "panel without a fence": ("persistent", "    fence_async();\n    named", "    named", "without a fence"),
+    "panel still read": ("wide", "if (first) wait_stores<BUFFERS - 1>();", "", "wrong|without a fence"),
+    "end before stores": ("persistent", "if (threadIdx.x % 128 == 0) wait_stores<0>();", "", "may read"),
+    "stage still read": ("persistent", "multiply_wait<1>();", "", "wrong"),
+    "sums still written": ("persistent", "multiply_wait<0>();", "", "wrong|before its multiplies"),
+    "end before peers": ("cluster-p", "if constexpr (CLUSTER_P * CLUSTER_Q > 1) cluster_barrier();\n}", "}", "end"),
+    "peers not counted": ("cluster-q", " * Peers::COUNT);", ");", "goes on|more arrivals|wrong"),
+    "turn of the other": ("ping-pong", "turn.skip(stages);", "", "goes on|more arrivals|wrong"),
+    "counter left": ("split-workspace", "counters[blockIdx.x] = 0;", ";", "dirty"),
+    "peers' sums gone": ("split-cluster", "  cluster_barrier();  // The others", "  // The others", "end"),
+}
+"""Per fault the mechanism, a piece of its source and what stands in its place, and what the emulator says."""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_found(name: str) -> None:
+    mechanism, piece, instead, said = FAULTS[name]
+    fields: dict[str, Any] = {**BASIC[mechanism][0], "layout": "TN"}
+    fields["stages"] = min(fields["stages"], 3)
+    if "splits" in fields:
+        fields["splits"] = 3
+    config = KernelConfig.model_validate(fields)
+
+    def try_seeds() -> None:
+        for seed in range(8):
+            verify(config, Problem.parse("264x392x520"), How(seed, mutation=(piece, instead)))
+
+    with pytest.raises(EmulationError, match=said):
+        try_seeds()
+
+
+@pytest.mark.parametrize(
+    ("piece", "instead"),
+    [
+        ("(BK * LINE / 16 << 16)", "(BK * LINE / 32 << 16)"),
+        ("high = 8 * LINE / 16 |", "high = 4 * LINE / 16 |"),
+        ("return offset ^ (offset >> 3 & (LINE - 16));", "return offset;"),
+    ],
+    ids=["distance of panels", "distance of eights", "swizzle"],
+)
+def test_wrong_layouts_are_found(piece: str, instead: str) -> None:
+    config = KernelConfig.model_validate({**BASIC["persistent"][0], "layout": "NN"})
+    with pytest.raises(EmulationError, match=r"wrong|outside"):
+        verify(config, Problem.parse("264x392x72"), How(mutation=(piece, instead)))
