@@ -19,6 +19,7 @@ from harness.devices import (
     OperationInfo,
     WindowTime,
     poison,
+    signed,
 )
 from harness.messages import (
     Choice,
@@ -39,7 +40,7 @@ from harness.problem import Track
 from harness.record import SUBMISSION, L2State, Measure, Reason
 from harness.refresher import Refresher, by_contender
 from harness.timing.offline import FULL_EFFORT, LONG_EFFORT, select
-from harness.timing.server import serve, trace
+from harness.timing.server import CLEAN_SHARE, clean_up_ns, serve, trace
 from harness.verify.checks import Errors, compare
 from harness.verify.inputs import InputKind, fill, plan_draws
 from harness.verify.reference import project
@@ -110,8 +111,9 @@ class Bench:
         self._memory = self.device.memory(self._layout.total_bytes)
         self._chosen, self._orders, self._finalists = {}, {}, {}
         self._verified = set()
+        self._clean_ns = 0.0
         for guard in self._layout.guards(self._memory, whole=not self.device.profile.is_cpu):
-            guard.fill_(_signed(GUARD_BITS))
+            guard.fill_(signed(GUARD_BITS))
         self._workspace[: self._zeroed_bytes].zero_()
         self.device.open_problem(self._layout)
         self._stand_in = plan if isinstance(plan, StandIn) else None
@@ -138,9 +140,10 @@ class Bench:
         first = sets.c.clone()
         bits = self._poison_outputs(sets, rng)
         self.device.run(self._submission.key, slots)
-        again = compare(sets.a, sets.b, sets.c, request.kind, self._track, bits)
-        integrity = _either(integrity, self._integrity(sets, before))
         repeatable = bool((first.view(_int16()) == sets.c.view(_int16())).all().item())
+        # Equal bits have equal errors: over another poison, nothing of it is left, or it would be NaN in both.
+        again = errors if repeatable else compare(sets.a, sets.b, sets.c, request.kind, self._track, bits)
+        integrity = integrity.merge(self._integrity(sets, before))
         projection = self._over_old_outputs(sets, slots, rng)
         return Inspection(errors=errors.merge(again), integrity=integrity, repeatable=repeatable, projection=projection)
 
@@ -174,6 +177,7 @@ class Bench:
         for operation in selection.finalists:
             self._finalists[operation.contender] += (operation,)
         kept = {operation.key for operation in selection.finalists}
+        kept |= {choice.operation.key for others in self._chosen.values() for choice in others.values()}
         self.device.drop(tuple(operation.key for operation in operations if operation.key not in kept))
         self._chosen.setdefault(str(request.measure), {}).update(choices)
         return Selected(choices=choices, best=min(chosen, key=lambda name: chosen[name].launch_ns))
@@ -206,7 +210,7 @@ class Bench:
             if name == SUBMISSION:
                 # C counts as it is now: host code could go on, and the baselines that follow write to the same place.
                 pending = (sets._replace(c=sets.c.clone()), bits, before)
-        conditions = self.device.conditions()
+        conditions = self.device.conditions() if request.readings else None
         if pending is None:
             return RoundResult(times=times, conditions=conditions)
         sets, bits, before = pending
@@ -230,14 +234,22 @@ class Bench:
         choices = self._chosen[str(Measure())]
         each = min(request.requests_each, self._layout.slots)
         operation = choices[SUBMISSION if SUBMISSION in request.contenders else request.contenders[0]].operation
-        refresher = Refresher(self._first_sets(each, operation), rng.getrandbits(62), request.refreshed)
-        arrivals = trace(request.contenders, each, request.rate_per_s, rng.getrandbits(62))
+        sets = self._first_sets(each, operation)
         keys = {name: choices[name].operation.key for name in request.contenders}
+        rate_per_s, seed = request.rate_per_s, rng.getrandbits(62)
+        if request.refreshed:
+            if not self._clean_ns:
+                # A refresher of its own, since what is cleaned up here is followed by no request.
+                port = self.device.port(keys, each, Refresher(sets, seed).between)
+                self._clean_ns = clean_up_ns(trace(request.contenders, 1, rate_per_s, seed), port)
+            rate_per_s = min(rate_per_s, CLEAN_SHARE / (self._clean_ns * 1e-9))
+        refresher = Refresher(sets, rng.getrandbits(62), request.refreshed)
         port = self.device.port(keys, each, refresher.between if request.refreshed else None)
-        served = serve(arrivals, port)
+        served = serve(trace(request.contenders, each, rate_per_s, seed), port)
         conditions = self.device.conditions()
         inspection = self._inspect_requests(refresher, request.full) if SUBMISSION in request.contenders else None
         return ServeResult(
+            rate_per_s=rate_per_s,
             device_ns=by_contender(served, lambda one: None if one.disturbed else one.device_ns),
             latency_ns=by_contender(served, lambda one: one.latency_ns),
             disturbed=sum(one.disturbed for one in served),
@@ -330,7 +342,7 @@ class Bench:
     def _poison_outputs(self, sets: Sets, rng: random.Random) -> int:
         """Poison C and what of the workspace is undefined; returns the bits."""
         bits = poison(rng.getrandbits(16))
-        sets.c.view(_int16()).fill_(_signed(bits))
+        sets.c.view(_int16()).fill_(signed(bits))
         undefined = self._workspace[self._zeroed_bytes :]
         undefined.fill_(rng.getrandbits(7) | 0x80)
         return bits
@@ -345,13 +357,10 @@ class Bench:
         return self.device.digest((sets.a, sets.b))
 
     def _integrity(self, sets: Sets, before: int) -> Integrity:
-        import torch
-
         guards = self._layout.guards(self._memory, whole=not self.device.profile.is_cpu)
-        intact = torch.stack([(guard == _signed(GUARD_BITS)).all() for guard in guards]).all()
         zeroed = self._workspace[: self._zeroed_bytes]
         return Integrity(
-            guards_changed=not bool(intact.item()),
+            guards_changed=not self.device.holds(guards, GUARD_BITS),
             inputs_changed=self._digest(sets) != before,
             workspace_dirty=bool(zeroed.any().item()) if self._zeroed_bytes else False,
         )
@@ -377,19 +386,7 @@ class Bench:
         return compare(sets.a, sets.b, sets.c, InputKind.NORMAL, self._track, bits)
 
 
-def _either(first: Integrity, second: Integrity) -> Integrity:
-    return Integrity(
-        guards_changed=first.guards_changed or second.guards_changed,
-        inputs_changed=first.inputs_changed or second.inputs_changed,
-        workspace_dirty=first.workspace_dirty or second.workspace_dirty,
-    )
-
-
 def _int16() -> torch.dtype:
     import torch
 
     return torch.int16
-
-
-def _signed(bits: int) -> int:
-    return bits - (1 << 16) if bits >= 1 << 15 else bits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.channel import WorkerDied, WorkerTimeout
@@ -17,7 +17,7 @@ from harness.measurement import Job, Measurement
 from harness.messages import StandIn
 from harness.problem_sets import resolve_shapes
 from harness.protocol import Protocol, protocol_for
-from harness.record import Interval, Record, Status
+from harness.record import Interval, Mode, Record, Status
 from harness.scores import regime
 from harness.timing.statistics import Agreement, agreement
 
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from harness.profiles import DeviceProfile
 
 AA_BASELINE = "cublaslt_autotuned"
-AA_GEOMEAN_TOLERANCE = 0.003
+AA_GEOMEAN_TOLERANCE = {Mode.OFFLINE: 0.003, Mode.SERVER: 0.005}
+SHORT_NS = 30_000
+"""Requests of shapes whose speed-of-light time is below this vary most, and are cheap."""
+SERVER_DEADLINE_S = 300.0
+"""Seconds for one shape of the A/A test in server mode."""
 AA_COVERAGE = (0.90, 0.99)
 LENGTH_TOLERANCE = 0.01
 DELAY_TOLERANCE = 0.005
@@ -35,13 +39,15 @@ MATRIX_SHARE = 0.8
 """Below these shares of the profile's rates something is wrong with the card, or the profile is another card's."""
 
 
-def gpu_checks(device: str, aa_shapes: int, protocol: Protocol | None = None) -> Iterator[Check]:
+def gpu_checks(device: str, aa_shapes: int, modes: tuple[Mode, ...] = (Mode.OFFLINE,), requests: int = 48) -> Iterator[Check]:
     """What `hgemm doctor` measures on a CUDA device, one by one as it is found.
 
     Args:
         device: `cuda:N`.
         aa_shapes: shapes of the A/A test, the same number from each regime of the grid.
-        protocol: how A/A is measured; default is the device's full protocol.
+        modes: modes of the A/A test.
+        requests: requests of each contender in server mode, on shapes whose speed-of-light time is below `SHORT_NS`; an
+            eighth of them on others.
     """
     choice = choose_device(device)
     lock = DeviceLock(choice.uuid)
@@ -53,7 +59,8 @@ def gpu_checks(device: str, aa_shapes: int, protocol: Protocol | None = None) ->
         detail = f"results of this machine cannot be ranked: {reason}" if reason else "results of this machine can be ranked"
         yield Check(name="ranking", outcome=outcome, detail=detail)
         yield from _examination_checks(driver.examine(), driver.profile)
-        yield from _agreement_checks(driver, aa_shapes, protocol or protocol_for(driver.profile))
+        for mode in modes:
+            yield from _agreement_checks(driver, aa_shapes, mode, requests)
     except (MachineFault, WorkerDied, WorkerTimeout) as error:
         yield Check(name="instrument", outcome=Outcome.FAIL, detail=f"the test ended early: {error}")
     finally:
@@ -71,32 +78,31 @@ class Agreements(NamedTuple):
     """Against the best baseline of each shape, offline cold."""
 
 
-def agreements(driver: RemoteDriver, problems: Sequence[Problem], protocol: Protocol | None = None) -> Agreements:
+def agreements(driver: RemoteDriver, problems: Sequence[Problem], protocol: Callable[[Problem], Protocol]) -> Agreements:
     """Measure the autotuned choice as if it were a submission: every ratio to itself is 1.
 
     Args:
         driver: the device.
         problems: shapes; those that cannot be measured are left out.
-        protocol: how to measure; default is the device's full protocol.
+        protocol: how to measure a shape.
 
     Raises:
         ValueError: no shape could be measured.
     """
-    protocol = protocol or protocol_for(driver.profile)
     records = []
     for problem in problems:
         job = Job(problem, StandIn(baseline=AA_BASELINE), {}, 0, 0, secrets.token_hex(16), rankable=False)
         try:
-            record = Measurement(driver, protocol, job, {}).run().record
+            record = Measurement(driver, protocol(problem), job, {}).run().record
         except (SubmissionFault, MachineFault):
             continue
         if record.status is Status.VERIFIED:
             records.append(record)
-    timings = [timing for record in records for timing in record.timings]
     intervals: dict[str, list[Interval]] = {}
-    for timing in timings:
-        intervals.setdefault(str(timing.measure), []).append(timing.speedups[AA_BASELINE])
-    best = [timing.speedups[timing.best_baseline] for timing in timings if timing.measure == protocol.measures[0]]
+    for record in records:
+        for timing in record.timings:
+            intervals.setdefault(str(timing.measure), []).append(timing.speedups[AA_BASELINE])
+    best = [record.timings[0].speedups[record.timings[0].best_baseline] for record in records]
     return Agreements(tuple(records), {measure: agreement(found) for measure, found in intervals.items()}, agreement(best))
 
 
@@ -133,12 +139,23 @@ def _reading_check(reading: Reading, name: str, tolerance: float) -> Check:
     return Check(name=name, outcome=outcome, detail=f"{reading.what}: read {interval}, expected {reading.expected:.4f}")
 
 
-def _agreement_checks(driver: RemoteDriver, aa_shapes: int, protocol: Protocol) -> Iterator[Check]:
+def _agreement_checks(driver: RemoteDriver, aa_shapes: int, mode: Mode, requests: int) -> Iterator[Check]:
+    full = protocol_for(driver.profile, modes=(mode,))
+    # In server mode every further contender would take its share of the arrivals, and a ratio to itself is all that counts.
+    alone = full.model_copy(update={"baselines": (AA_BASELINE,), "deadline_s": SERVER_DEADLINE_S})
+
+    def protocol(problem: Problem) -> Protocol:
+        if mode is not Mode.SERVER:
+            return full
+        short = driver.profile.roof_ns(problem) < SHORT_NS
+        return alone.model_copy(update={"server_requests": requests if short else max(8, requests // 8)})
+
     found = agreements(driver, stratified(driver.profile, aa_shapes), protocol)
-    for name, result in (*found.by_measure.items(), ("best baseline", found.best)):
+    results = found.by_measure if mode is Mode.SERVER else {**found.by_measure, "best baseline": found.best}
+    for name, result in results.items():
         few = result.intervals < 100
         covered = AA_COVERAGE[0] <= result.coverage <= AA_COVERAGE[1] or few
-        good = abs(result.geomean - 1) <= AA_GEOMEAN_TOLERANCE and covered
+        good = abs(result.geomean - 1) <= AA_GEOMEAN_TOLERANCE[mode] and covered
         yield Check(
             name=f"A/A {name}",
             outcome=Outcome.OK if good else Outcome.FAIL,

@@ -27,10 +27,10 @@ from harness.record import (
 )
 from harness.run import SampleLine
 from harness.seeds import derive
-from harness.server_figures import ServerFigures
+from harness.server_figures import gather
 from harness.telemetry import Conditions
 from harness.timing.offline import Rounds, score_rounds, speedups
-from harness.timing.server import RATE_CUT, rate_for, too_disturbed
+from harness.timing.server import rate_for
 from harness.timing.statistics import LOOKS, median_ns
 from harness.verify.checks import Errors, judge
 from harness.verify.inputs import InputKind, plan_draws
@@ -42,8 +42,6 @@ LONG_OPERATION_NS = 500_000
 """From this speed-of-light time on, rounds end at the first look: forty rounds would take most of a run's time."""
 LONG_REQUEST_NS = 1_000_000
 """From this speed-of-light time on, a third of the requests is enough: such times vary little, and each costs much."""
-MAX_LOWERED = 3
-"""How often the rate of arrivals is lowered at most."""
 SUSTAINED_FACTOR = 40
 SUSTAINED_LIMIT_NS = 100_000
 
@@ -214,12 +212,17 @@ class Measurement:
         long = self._driver.profile.roof_ns(self.job.problem) >= LONG_OPERATION_NS
 
         def time_round(order: tuple[str, ...], number: int) -> Mapping[str, WindowTime]:
-            full = number == 1
-            request = Round(measure=measure, order=order, seed=self._seed(f"{measure}/round/{number}"), full=full)
+            request = Round(
+                measure=measure,
+                order=order,
+                seed=self._seed(f"{measure}/round/{number}"),
+                full=number == 1,
+                readings=number in LOOKS,
+            )
             result = self._driver.round(request)
             assert result.inspection is not None
             self._accept_timed(result.inspection)
-            self._conditions = result.conditions
+            self._conditions = result.conditions or self._conditions
             return result.times
 
         self._phase_is_submissions = True
@@ -231,29 +234,28 @@ class Measurement:
         return _timing(measure, rounds, choices, best).model_copy(update={"conditions": self._conditions})
 
     def _serve(self, measure: Measure) -> Timing:
-        """Random arrivals, at a rate that the baselines alone decide; the choices are those of the cold offline measure."""
+        """Random arrivals, at a rate that no submission decides; the choices are those of the cold offline measure."""
         choices, best = self._select(Measure())
         anchor = choices[self._protocol.anchor]
         rate_per_s = rate_for(median_ns(anchor.selection_window_ns) / anchor.selection_launches)
         long = self._driver.profile.roof_ns(self.job.problem) >= LONG_REQUEST_NS
         wanted = max(8, self._protocol.server_requests // (3 if long else 1))
-        traces: list[ServeResult] = []
-        lowered = 0
         self._phase_is_submissions = True
-        while sum(len(result.latency_ns[SUBMISSION]) for result in traces) < wanted:
-            number = len(traces) + 100 * lowered
-            left = wanted - sum(len(result.latency_ns[SUBMISSION]) for result in traces)
-            seed = self._seed(f"{measure}/trace/{number}")
+
+        def answer(number: int, requests_each: int, rate_per_s: float) -> ServeResult:
             request = Serve(
-                contenders=tuple(sorted(choices)), requests_each=left, rate_per_s=rate_per_s, seed=seed, full=number == 0
+                contenders=tuple(sorted(choices)),
+                requests_each=requests_each,
+                rate_per_s=rate_per_s,
+                seed=self._seed(f"{measure}/trace/{number}"),
+                full=number == 0,
             )
             result = self._driver.serve(request)
             assert result.inspection is not None
             self._accept_timed(result.inspection)
-            traces.append(result)
-            if lowered < MAX_LOWERED and too_disturbed(result.disturbed, result.latency_ns):
-                rate_per_s, lowered, traces = rate_per_s * RATE_CUT, lowered + 1, []
-        figures = ServerFigures(traces, rate_per_s)
+            return result
+
+        figures = gather(answer, wanted, rate_per_s)
         self._check_fastest({name: min(times) for name, times in figures.device_ns.items()}, measure)
         self._samples += figures.samples(self.job.problem, self.job.attempt, measure)
         return figures.timing(measure, choices, best)

@@ -81,6 +81,14 @@ class Integrity(Model):
     workspace_dirty: bool
     """The zeroed part of the workspace was not zero afterwards."""
 
+    def merge(self, other: Self) -> Self:
+        """What happened in either."""
+        return type(self)(
+            guards_changed=self.guards_changed or other.guards_changed,
+            inputs_changed=self.inputs_changed or other.inputs_changed,
+            workspace_dirty=self.workspace_dirty or other.workspace_dirty,
+        )
+
 
 class Inspection(Model):
     """What the outputs looked like. Facts; the parent judges."""
@@ -148,13 +156,15 @@ class Round(Model):
     """Seed of the submission's inputs, and of its projection."""
     full: bool
     """Compare every output with float64 rather than project."""
+    readings: bool = False
+    """Read the card's conditions when the windows are done, which takes as long as some windows do."""
 
 
 class RoundResult(Model):
     """One round."""
 
     conditions: Conditions | None = None
-    """Readings right after it, where the device has any."""
+    """Readings right after it, where they were asked for and the device has any."""
     times: dict[Name, WindowTime]
     """By contender."""
     inspection: Inspection | None = None
@@ -170,7 +180,7 @@ class Serve(Model):
     requests_each: Positive
     """Requests of each contender."""
     rate_per_s: Annotated[float, Field(gt=0)]
-    """Arrivals per second over all contenders."""
+    """Arrivals per second over all contenders; fewer where cleaning up between requests takes too long for so many."""
     seed: Count
     """Seed of the trace and of the inputs."""
     full: bool
@@ -183,6 +193,8 @@ class Serve(Model):
 class ServeResult(Model):
     """One trace."""
 
+    rate_per_s: Annotated[float, Field(gt=0)]
+    """Arrivals per second over all contenders."""
     device_ns: dict[Name, tuple[Positive, ...]]
     """By contender the device times of requests that were not disturbed."""
     latency_ns: dict[Name, tuple[Positive, ...]]
@@ -297,6 +309,7 @@ Request = Annotated[
     | Draw
     | Select
     | Round
+    | Serve
     | Examine
     | OpenProblem
     | BindSubmission

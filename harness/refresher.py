@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.devices import Sets, poison
+from harness.devices import Sets, poison, signed
 from harness.record import SUBMISSION
 from harness.verify.inputs import InputKind, fill
 
@@ -65,8 +65,7 @@ class Refresher:
     def _poison(self, count: int) -> None:
         import torch
 
-        bits = self.poison_bits
-        self.sets.c[count].view(torch.int16).fill_(bits - (1 << 16) if bits >= 1 << 15 else bits)
+        self.sets.c[count].view(torch.int16).fill_(signed(self.poison_bits))
 
 
 def by_contender(served: Sequence[Served], value: Callable[[Served], int | None]) -> dict[str, tuple[int, ...]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from harness.messages import Choice, ServeResult
 from harness.problem import Problem
 from harness.record import SUBMISSION, ContenderTiming, Interval, Measure, Requests, StopReason, Timing
 from harness.run import SampleLine
-from harness.timing.server import percentile_ns
+from harness.timing.server import RATE_CUT, percentile_ns, too_disturbed
 from harness.timing.statistics import median_ns, median_ratio
+
+MAX_LOWERED = 3
+"""How often the rate of arrivals is lowered at most."""
 
 
 class ServerFigures:
@@ -62,6 +65,34 @@ class ServerFigures:
             )
             for name, times in self.device_ns.items()
         ]
+
+
+def gather(answer: Callable[[int, int, float], ServeResult], requests_each: int, rate_per_s: float) -> ServerFigures:
+    """Traces until every contender has so many requests whose device time counts.
+
+    When too many arrive during clean-up, the rate is lowered and all traces are taken again.
+
+    Args:
+        answer: has a trace answered, of a number that was not used before, so many requests of each contender, and a rate.
+        requests_each: requests of each contender that must count.
+        rate_per_s: arrivals over all contenders.
+    """
+    traces: list[ServeResult] = []
+    number = lowered = 0
+    while (left := requests_each - _fewest(traces)) > 0:
+        traces.append(answer(number, left, rate_per_s))
+        number += 1
+        rate_per_s = traces[-1].rate_per_s
+        disturbed = sum(result.disturbed for result in traces)
+        requests = sum(len(times) for result in traces for times in result.latency_ns.values())
+        if lowered < MAX_LOWERED and too_disturbed(disturbed, requests):
+            rate_per_s, lowered, traces = rate_per_s * RATE_CUT, lowered + 1, []
+    return ServerFigures(traces, rate_per_s)
+
+
+def _fewest(traces: Sequence[ServeResult]) -> int:
+    """Requests that count, of the contender that has fewest."""
+    return min(sum(len(result.device_ns[name]) for result in traces) for name in traces[0].device_ns) if traces else 0
 
 
 def request_speedups(device_ns: Mapping[str, Sequence[int]]) -> dict[str, Interval]:

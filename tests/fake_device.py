@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.bench import Bench
-from harness.devices import ArenaLayout, BufferSet, OperationInfo, WindowTime
+from harness.devices import ArenaLayout, BufferSet, OperationInfo, WindowTime, holds
 from harness.plan import Call, Kernel, Language, Layout, Plan
 from harness.profiles import load_profile
 from harness.record import SUBMISSION, L2State
@@ -105,6 +105,8 @@ class FakeDevice:
 
     def drop(self, keys: tuple[str, ...]) -> None:
         self.dropped += keys
+        for key in keys:
+            self._operations.pop(key, None)
 
     def run(self, key: str, slots: tuple[int, ...]) -> None:
         contender = self._operations[key]
@@ -118,6 +120,9 @@ class FakeDevice:
 
     def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
         return hash(tuple(tensor.contiguous().numpy().tobytes() for tensor in tensors))
+
+    def holds(self, words: tuple[torch.Tensor, ...], bits: int) -> bool:
+        return holds(words, bits)
 
 
 class FakePort:

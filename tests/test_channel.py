@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from fake_device import plan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import channel
+from harness import channel, messages
 from harness.channel import MAX_DETAIL, MAX_MESSAGE_BYTES, Endpoint, WorkerDied, WorkerFailed, WorkerProcess, WorkerTimeout
 from harness.devices import WindowTime
 from harness.messages import BindSubmission, Done, Failure, Inspection, Open, Prepared, RoundResult, Selected, TimeWindow
@@ -311,3 +312,10 @@ def test_messages_survive_both_ways() -> None:
             Endpoint(theirs).receive()
         with pytest.raises(OSError, match=os.strerror(32)):
             Endpoint(theirs).send(message)
+
+
+def test_a_worker_understands_every_kind_of_request() -> None:
+    answers = (Failure,)
+    kinds = [each for each in vars(messages).values() if isinstance(each, type) and "type" in getattr(each, "model_fields", {})]
+    requests = get_args(get_args(messages.Request)[0])
+    assert {kind.__name__ for kind in kinds} == {kind.__name__ for kind in (*requests, *answers)}

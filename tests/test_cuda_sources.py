@@ -9,12 +9,15 @@ import cuda_kernels as kernels
 import pytest
 
 from harness.build import Artifact, BuildFailure
+from harness.devices import cuda_kernels
 from harness.evaluate import prepare
+from harness.nvrtc import compile_cuda
 from harness.plan import Plan
 from harness.problem import Problem
 from harness.profiles import load_profile
 from harness.record import Reason
 from harness.submission import Submission
+from harness.verify import fill_cuda, project_cuda
 
 H200 = load_profile("h200")
 
@@ -32,6 +35,26 @@ def check_builds(directory: Path, problems: tuple[Problem, ...], expected: Reaso
         else:
             assert isinstance(build, Artifact), build
             assert build.report.warnings == ()
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(
+    ("source", "entries"),
+    [
+        (cuda_kernels._SOURCE, ("digest", "differing", "probe", "spin")),
+        (fill_cuda._SOURCE, ("fill_normal",)),
+        (project_cuda._SOURCE, ("project_rows",)),
+    ],
+    ids=["instrument", "fill", "project"],
+)
+def test_the_harness_own_kernels_compile_without_spills(source: str, entries: tuple[str, ...], architecture: str) -> None:
+    built = compile_cuda(source.encode(), "own.cu", [f"-arch={architecture}", "--ptxas-options=-v"])
+    assert built.cubin is not None, built.log
+    usage = [line for line in built.log.splitlines() if "spill" in line]
+    assert len(usage) == len(entries)
+    assert all("0 bytes spill stores, 0 bytes spill loads" in line for line in usage)
+    assert "warning" not in built.log
+    assert all(f".{entry}\0".encode() in built.cubin for entry in entries)
 
 
 @pytest.mark.parametrize("case", [*cases.VOCABULARY, *cases.FAULTS], ids=lambda case: case.name)

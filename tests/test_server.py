@@ -14,6 +14,7 @@ from harness.timing.server import (
     MAX_RATE_PER_S,
     MIN_SAMPLES,
     Arrival,
+    clean_up_ns,
     percentile_ns,
     rate_for,
     serve,
@@ -94,8 +95,21 @@ def test_an_arrival_during_clean_up_is_marked_and_waits() -> None:
     served = serve(arrivals, Simulated(lambda _: 100_000, clean_ns=200_000))
     assert [one.disturbed for one in served] == [False, True, False]
     assert served[1].started_ns >= 300_000
-    assert too_disturbed(1, {"a": [one.latency_ns for one in served]})
-    assert not too_disturbed(0, {"a": [one.latency_ns for one in served]})
+
+
+def test_a_rate_is_too_high_when_over_a_twentieth_is_disturbed_and_more_than_by_accident() -> None:
+    assert [too_disturbed(3, 10), too_disturbed(4, 10), too_disturbed(5, 100), too_disturbed(6, 100)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_clean_up_is_timed_before_every_arrival_and_answers_none() -> None:
+    device = Simulated(lambda _: 100_000, clean_ns=200_000)
+    assert clean_up_ns(trace(("a", "b"), 1, 500.0, seed=1), device) == 200_000
+    assert device.launched == []
 
 
 def test_the_rate_depends_on_the_autotuned_baseline_only() -> None:

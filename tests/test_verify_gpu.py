@@ -6,9 +6,11 @@ import pytest
 import torch
 from arithmetic import drawn, figures, fp16, fp32
 
+from harness.devices.cuda_kernels import Kernels
 from harness.problem import Problem, Track
 from harness.record import Reason
 from harness.verify.checks import compare, judge
+from harness.verify.fill_cuda import fill_normal
 from harness.verify.inputs import InputKind, fill, plan_draws
 from harness.verify.reference import project
 
@@ -58,3 +60,42 @@ def test_memory_stays_bounded() -> None:
     assert judge(compare(a, b, c, InputKind.NORMAL), Track.F32) is None
     assert judge(project(a, b, c, 1), Track.F32) is None
     assert torch.cuda.max_memory_allocated() - before < 8 << 30
+
+
+@pytest.mark.parametrize(
+    ("sets", "rows", "columns", "gap"), [(3, 7, 143, 23), (5, 7, 143, 0), (1, 1, 3, 0), (2, 1024, 1024, 8)]
+)
+def test_normals_drawn_on_the_device(sets: int, rows: int, columns: int, gap: int) -> None:
+    size = rows * columns
+    memory = torch.full((2, sets * (size + gap)), torch.nan, dtype=torch.float16, device="cuda")
+    a, b = (half.as_strided((sets, rows, columns), (size + gap, columns, 1), half.storage_offset()) for half in memory)
+    fill_normal((a, b), 7)
+    assert memory.isnan().sum() == 2 * sets * gap
+    both = torch.stack((a, b)).double().cpu()
+    values = both.flatten()
+    error = values.numel() ** -0.5
+    assert abs(values.mean()) < 5 * error
+    assert abs(values.var() - 1) < 8 * error
+    assert abs((values**4).mean() - 3) < 50 * error
+    assert abs((values[1:] * values[:-1]).mean()) < 5 * error
+    assert abs((both[0] * both[1]).mean()) < 8 * error
+    if sets > 1:
+        assert abs((both[:, 1:] * both[:, :-1]).mean()) < 8 * error
+    again, other = torch.empty_like(a), torch.empty_like(a)
+    fill_normal((again,), 7)
+    fill_normal((other,), 8)
+    assert torch.equal(again, a)
+    assert not torch.equal(other, a)
+
+
+def test_one_word_that_differs_is_seen() -> None:
+    kernels = Kernels(torch.cuda.current_stream().cuda_stream, 4)
+    words = torch.full((5, 1003), -7, dtype=torch.int16, device="cuda")
+    views = (words[:, 1:1000], words[3:4, :1])
+    assert kernels.holds(views, -7 & 0xFFFF)
+    words[:, 0], words[3, 0], words[:, 1000:] = 1, -7, 1
+    assert kernels.holds(views, -7 & 0xFFFF)
+    for row, column in ((0, 1), (4, 999), (3, 0), (2, 500)):
+        words[row, column] = -8
+        assert not kernels.holds(views, -7 & 0xFFFF)
+        words[row, column] = -7

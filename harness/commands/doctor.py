@@ -10,14 +10,16 @@ import typer
 
 from harness.diagnosis import Check, Diagnosis, Outcome
 from harness.machine import DeviceChoice, choose_device
-from harness.protocol import parse_modes, protocol_for
+from harness.protocol import parse_modes
 
 
 def doctor(
     device: Annotated[str, typer.Option(help="Device whose instrument is tested: auto, cpu, cuda:0, …")] = "auto",
     aa_shapes: Annotated[int, typer.Option("--aa", help="Shapes of the A/A test on a CUDA device.", min=4)] = 12,
     modes: Annotated[str, typer.Option(help="Modes of the A/A test: offline, server, or offline,server.")] = "offline",
-    requests: Annotated[int, typer.Option(help="Requests of each contender in server mode.", min=8)] = 48,
+    requests: Annotated[
+        int, typer.Option(help="Requests of each in server mode; an eighth on long shapes.", min=8)
+    ] = 48,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
     """Look at this machine: compilers, packages, cache, devices, and a test of the instrument that times kernels.
@@ -45,8 +47,7 @@ def _all_checks(choice: DeviceChoice, aa_shapes: int, modes: str, requests: int)
         return
     from harness.doctor import gpu_checks
 
-    protocol = protocol_for(choice.profile, modes=parse_modes(modes)).model_copy(update={"server_requests": requests})
-    yield from gpu_checks(choice.name, aa_shapes, protocol)
+    yield from gpu_checks(choice.name, aa_shapes, parse_modes(modes), requests)
 
 
 def _print(check: Check) -> None:

@@ -251,11 +251,25 @@ class Device(Protocol):
         """A hash of the bits of some tensors; equal for equal bits, and unpredictable to a submission."""
         ...
 
+    def holds(self, words: tuple[torch.Tensor, ...], bits: int) -> bool:
+        """Whether all words of these int16 views [rows, columns] have these bits."""
+        ...
+
 
 def poison(rng_value: int) -> int:
     """Bits of a quiet fp16 NaN that depends on a random value and is never the guards' pattern."""
     bits = 0x7E00 | (rng_value & 0x80FF) | 1
     return bits if bits != GUARD_BITS else bits ^ 2
+
+
+def signed(bits: int) -> int:
+    """Bits of a word as the int16 that torch shows it as."""
+    return bits - (1 << 16) if bits >= 1 << 15 else bits
+
+
+def holds(words: tuple[torch.Tensor, ...], bits: int) -> bool:
+    """Whether all words of these int16 views have these bits, by torch."""
+    return all(bool((view == signed(bits)).all()) for view in words)
 
 
 def _slot_offsets(problem: Problem) -> _SlotOffsets:

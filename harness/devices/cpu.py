@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from harness.baselines.torch_matmul import cpu_candidates
 from harness.channel import WorkerFailed, WorkerProcess
-from harness.devices import ArenaLayout, MachineFault, OperationInfo, SubmissionFault, WindowTime
+from harness.devices import ArenaLayout, MachineFault, OperationInfo, SubmissionFault, WindowTime, holds
 from harness.messages import ArmWindow, BindBaselines, BindStandIn, BindSubmission, Done, Open, OpenProblem, RunOnce, TimeWindow
 from harness.model import Model
 from harness.plan import Call, Plan
@@ -145,6 +145,10 @@ class CpuDevice:
         for tensor in tensors:
             state.update(tensor.contiguous().view(torch.int16).numpy().tobytes())
         return int.from_bytes(state.digest(), "little")
+
+    def holds(self, words: tuple[torch.Tensor, ...], bits: int) -> bool:
+        """Whether all words have these bits."""
+        return holds(words, bits)
 
     def close(self) -> None:
         """End the worker."""

@@ -171,6 +171,10 @@ class CudaDevice:
             [tensor if tensor.stride(2) == 1 else tensor.transpose(1, 2) for tensor in tensors], self._key
         )
 
+    def holds(self, words: tuple[torch.Tensor, ...], bits: int) -> bool:
+        """Whether all words of these int16 views [rows, columns] have these bits."""
+        return self._kernels.holds(words, bits)
+
     def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> CudaPort:
         """Capture a graph for every request, the n-th of each contender on slot n."""
         graphs = {}

@@ -32,6 +32,17 @@ extern "C" __global__ void digest(const unsigned short* base, long long set_stri
     if (threadIdx.x % 32 == 0) atomicAdd(out, sum);
 }
 
+// Counts 16-bit words of rows that are not the one given.
+extern "C" __global__ void differing(const unsigned short* base, long long row_stride, long long columns, int bits, u64* out) {
+    const unsigned short* row = base + (long long)blockIdx.y * row_stride;
+    unsigned found = 0;
+    const long long step = (long long)gridDim.x * blockDim.x;
+    #pragma unroll 8
+    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < columns; i += step) found += row[i] != bits;
+    found = __reduce_add_sync(~0u, found);
+    if (threadIdx.x % 32 == 0 && found) atomicAdd(out, (u64)found);
+}
+
 // Per multiprocessor: its cycle counter and the device-wide nanosecond timer.
 extern "C" __global__ void probe(u64* out) {
     unsigned sm; u64 cycles, nanoseconds;
@@ -60,6 +71,7 @@ class Kernels:
         self._stream = cupy.cuda.ExternalStream(stream)
         module = cupy.RawModule(code=_SOURCE)
         self._digest = module.get_function("digest")
+        self._differing = module.get_function("differing")
         self._probe = module.get_function("probe")
         self._spin = module.get_function("spin")
         self._sm_count = sm_count
@@ -79,6 +91,19 @@ class Kernels:
                 arguments = (tensor.data_ptr(), self._i64(tensor.stride(0)), self._i64(count), salt, self._sum)
                 self._digest((blocks, sets), (256,), arguments)
             return int(self._sum.get()[0])
+
+    def holds(self, words: Sequence[torch.Tensor], bits: int) -> bool:
+        """Whether all words of these int16 views [rows, columns], whose rows are dense, have these bits."""
+        import numpy
+
+        with self._stream:
+            self._sum.fill(0)
+            for view in words:
+                rows, columns = view.shape
+                blocks = max(1, min(256, -(-columns // 256 // 8)))
+                arguments = (view.data_ptr(), self._i64(view.stride(0)), self._i64(columns), numpy.int32(bits), self._sum)
+                self._differing((blocks, rows), (256,), arguments)
+            return int(self._sum.get()[0]) == 0
 
     def probe(self, which: int) -> None:
         """Read all multiprocessors' clocks, at the start (0) or the end (1) of a window."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 MAX_RATE_PER_S = 1_000.0
@@ -20,8 +20,12 @@ UTILISATION = 0.5
 """Share of its time that a device would be busy if every request took as long as the autotuned baseline's does offline."""
 MAX_DISTURBED_SHARE = 0.05
 """If more requests than this arrive while the last one is being cleaned up after, the rate is lowered."""
+FEW_DISTURBED = 3
+"""So few of them are an accident."""
+CLEAN_SHARE = 0.035
+"""Share of the requests that are expected to arrive during clean-up, at most: the rate never exceeds what this allows."""
 RATE_CUT = 0.5
-"""By how much it is lowered."""
+"""By how much the rate is lowered when more did."""
 MIN_SAMPLES = {50: 1, 90: 64, 99: 662}
 """Samples without which a percentile is not given: those of MLPerf's early stopping (662 for p99, 64 for p90)."""
 
@@ -138,14 +142,24 @@ def rate_for(autotuned_ns: float) -> float:
     return min(MAX_RATE_PER_S, UTILISATION / (autotuned_ns * 1e-9))
 
 
-def too_disturbed(disturbed: int, latency_ns: Mapping[str, Sequence[int]]) -> bool:
-    """Whether so many requests arrived during clean-up that the rate must be lowered.
+def clean_up_ns(arrivals: Sequence[Arrival], port: Port) -> float:
+    """Mean time that it takes to clean up before these requests, in nanoseconds of the host's clock; none of them is answered.
 
-    Args:
-        disturbed: requests that did.
-        latency_ns: latencies of all requests, by contender.
+    They are gone through twice, and the first time does not count.
     """
-    return disturbed > MAX_DISTURBED_SHARE * sum(len(latencies) for latencies in latency_ns.values())
+    for _ in range(2):
+        started_ns = port.now_ns()
+        for arrival in arrivals:
+            port.clean_up(arrival)
+            while not port.is_clean():
+                pass
+        elapsed_ns = port.now_ns() - started_ns
+    return max(1.0, elapsed_ns / len(arrivals))
+
+
+def too_disturbed(disturbed: int, requests: int) -> bool:
+    """Whether so many of the requests arrived during clean-up that the rate must be lowered."""
+    return disturbed > max(FEW_DISTURBED, MAX_DISTURBED_SHARE * requests)
 
 
 def percentile_ns(values_ns: Sequence[int], percent: int) -> int | None:
