@@ -20,7 +20,6 @@ from harness.devices import (
     UNSCORED_OPERATIONS,
     ArenaLayout,
     BufferSet,
-    WindowTime,
     poison,
 )
 from harness.messages import Draw, Inspection, Prepare, Round, Select
@@ -330,25 +329,6 @@ def test_a_round_times_everybody_in_order_on_data_in_the_measures_state(measure:
     assert reason(inspection) is None
     assert inspection.errors is not None
     assert inspection.errors.outputs == SIZE * (13 if measure is COLD else 1)
-
-
-def test_what_a_measure_chose_stays_bound_when_another_measure_chooses_otherwise() -> None:
-    class Turncoat(FakeDevice):
-        """Its fastest operation on cold data is its slowest on warm data."""
-
-        def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
-            time = super().window(key, slots, l2_state, unscored)
-            slow = (key == "torch_matmul/fast") == (l2_state is L2State.WARM)
-            return time.model_copy(update={"window_ns": time.window_ns * (10 if slow else 1)})
-
-    bench = Bench(Turncoat())
-    bench.prepare(Prepare(problem=PROBLEM, plan=plan(), artifacts={}, window_ns=200_000))
-    for measure in (COLD, WARM):
-        for contenders in (BASELINE_NAMES, (SUBMISSION,)):
-            chosen = bench.select(Select(measure=measure, contenders=contenders, keys={}, seed=1))
-        assert chosen.best == SUBMISSION
-    result = bench.round(Round(measure=COLD, order=(SUBMISSION, *BASELINE_NAMES), seed=1, full=True))
-    assert set(result.times) == {SUBMISSION, *BASELINE_NAMES}
 
 
 def test_inputs_of_every_window_are_fresh_and_drawn_for_the_submission_alone() -> None:

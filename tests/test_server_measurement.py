@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from fake_device import Contender, FakeDevice, FakeDriver, FakePort, Run, honest, plan
+from fake_device import BASELINES, Contender, FakeDevice, FakeDriver, FakePort, Run, honest, plan
 
-from harness.devices import BufferSet, SubmissionFault
+from harness.bench import Bench
+from harness.devices import BufferSet, SubmissionFault, WindowTime
 from harness.measurement import Job, Measured, Measurement
-from harness.messages import ServeResult
+from harness.messages import Prepare, Round, Select, ServeResult
 from harness.plan import Layout
 from harness.problem import Problem
 from harness.protocol import protocol_for
@@ -106,6 +107,25 @@ def test_many_disturbed_requests_lower_the_rate_and_all_is_measured_again() -> N
     figures = gather(answer, 20, 1000.0)
     assert answer.asked == [(0, 20, 1000.0), (1, 20, 500.0), (2, 20, 250.0)]
     assert {name: len(times) for name, times in figures.device_ns.items()} == {SUBMISSION: 20, "cublas": 20}
+
+
+def test_what_a_measure_chose_stays_bound_when_another_measure_chooses_otherwise() -> None:
+    class Turncoat(FakeDevice):
+        """Its fastest operation on cold data is its slowest on warm data."""
+
+        def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
+            time = super().window(key, slots, l2_state, unscored)
+            slow = (key == "torch_matmul/fast") == (l2_state is L2State.WARM)
+            return time.model_copy(update={"window_ns": time.window_ns * (10 if slow else 1)})
+
+    bench = Bench(Turncoat())
+    bench.prepare(Prepare(problem=PROBLEM, plan=plan(), artifacts={}, window_ns=200_000))
+    for measure in (Measure(), Measure(l2_state=L2State.WARM)):
+        for contenders in (tuple(BASELINES), (SUBMISSION,)):
+            chosen = bench.select(Select(measure=measure, contenders=contenders, keys={}, seed=1))
+        assert chosen.best == SUBMISSION
+    result = bench.round(Round(measure=Measure(), order=(SUBMISSION, *tuple(BASELINES)), seed=1, full=True))
+    assert set(result.times) == {SUBMISSION, *tuple(BASELINES)}
 
 
 def all_at_once() -> Run:
