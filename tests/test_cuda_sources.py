@@ -43,7 +43,7 @@ def check_builds(directory: Path, problems: tuple[Problem, ...], expected: Reaso
     [
         (cuda_kernels._SOURCE, ("digest", "differing", "probe", "spin")),
         (fill_cuda._SOURCE, ("fill_normal",)),
-        (project_cuda._SOURCE, ("project_rows",)),
+        (project_cuda._SOURCE, ("project_rows", "split_vectors")),
     ],
     ids=["instrument", "fill", "project"],
 )

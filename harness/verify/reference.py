@@ -168,7 +168,7 @@ def reference_chunks(a: Tensor, b: Tensor, budget_bytes: int = _BUDGET_BYTES) ->
 def project(a: Tensor, b: Tensor, c: Tensor, seed: int, track: Track = Track.F32, poison_bits: int | None = None) -> Projection:
     """Estimate every row's squared error by projection on vectors of random signs.
 
-    In float64 on a CPU; a CUDA device sums up to 1,024 terms in fp32, whose error is far below fp16's rounding.
+    In float64 on a CPU, in fp32 on a CUDA device (project_cuda.py), where its error is far below fp16's rounding.
 
     Args:
         a: [sets, m, k] fp16.
@@ -183,10 +183,13 @@ def project(a: Tensor, b: Tensor, c: Tensor, seed: int, track: Track = Track.F32
     check_shapes(a, b, c)
     generator = torch.Generator(device=c.device).manual_seed(seed)
     signs = torch.randint(0, 2, (c.shape[2], VECTORS), generator=generator, device=c.device).double() * 2 - 1
-    right = _project_rows(b, signs)
-    left = _project_rows(a, right.projected)
-    outputs = _project_rows(c, signs, with_ulps=True, poison_bits=poison_bits)
-    defects = outputs.defects or count_defects(c, poison_bits)
+    if c.is_cuda:
+        left, right, outputs, defects = _on_device(a, b, c, signs, poison_bits)
+    else:
+        right = _project_rows(b, signs)
+        left = _project_rows(a, right.projected)
+        outputs = _project_rows(c, signs, with_ulps=True)
+        defects = count_defects(c, poison_bits)
     errors = (outputs.projected - left.projected).square().mean(2)
     noise = tolerance(track, a.shape[2]).noise ** 2 * left.squares * right.squares.sum(1, keepdim=True)
     excess = errors / (outputs.squared_ulps / 12 + noise)
@@ -271,21 +274,35 @@ class _Rows(NamedTuple):
     """Sum of squares, [sets, rows]."""
     squared_ulps: Tensor
     """Sum of squared ulps, [sets, rows]; zero where not asked for."""
-    defects: Defects | None = None
-    """Elements that hold no number, where they were counted in passing."""
 
 
-def _project_rows(matrix: Tensor, vectors: Tensor, with_ulps: bool = False, poison_bits: int | None = None) -> _Rows:
+class _Projected(NamedTuple):
+    left: _Rows
+    right: _Rows
+    outputs: _Rows
+    defects: Defects
+
+
+def _on_device(a: Tensor, b: Tensor, c: Tensor, signs: Tensor, poison_bits: int | None) -> _Projected:
+    """All projections on a CUDA device, in fp32."""
+    import torch
+
+    from harness.verify.project_cuda import from_rows, from_signs, project_rows
+
+    vectors = from_signs(signs)
+    right = project_rows(b, vectors, None)
+    left = project_rows(a, from_rows(right, b.shape[2]), None)
+    outputs = project_rows(c, vectors, poison_bits)
+    counts = outputs[:, :, VECTORS + 2 :].sum((0, 1), dtype=torch.float64)
+    parts = [_Rows(each[:, :, :VECTORS], each[:, :, VECTORS], each[:, :, VECTORS + 1]) for each in (left, right, outputs)]
+    return _Projected(parts[0], parts[1], parts[2], Defects(counts[0], counts[1]))
+
+
+def _project_rows(matrix: Tensor, vectors: Tensor, with_ulps: bool = False) -> _Rows:
     """Project every row of [sets, rows, columns] fp16 on [columns, v] or [sets, columns, v] float64 vectors, in parts."""
     import torch
 
     sets, rows, columns = matrix.shape
-    if matrix.is_cuda:
-        from harness.verify.project_cuda import project_rows
-
-        fused = project_rows(matrix, vectors, poison_bits)
-        counts = fused[:, :, VECTORS + 2 :].sum((0, 1))
-        return _Rows(fused[:, :, :VECTORS], fused[:, :, VECTORS], fused[:, :, VECTORS + 1], Defects(counts[0], counts[1]))
     row_step = max(1, min(rows, _BUDGET_BYTES // (32 * columns)))
     set_step = max(1, min(sets, _BUDGET_BYTES // (32 * columns * row_step)))
     shape = (sets, rows)
