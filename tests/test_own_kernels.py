@@ -17,6 +17,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from harness.devices import cuda_kernels
 from harness.verify import fill_cuda, project_cuda
 
 PRELUDE = """
@@ -36,7 +37,17 @@ static unsigned __shfl_xor_sync(unsigned, unsigned value, unsigned other) {
 static float __shfl_xor_sync(unsigned all, float value, unsigned other) {
   return __uint_as_float(__shfl_xor_sync(all, __float_as_uint(value), other));
 }
-static void atomicAdd(float *to, float value) { *to += value; }
+static unsigned __reduce_add_sync(unsigned, unsigned value) {
+  unsigned sum = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) sum += emulator::from_lane(value, lane);
+  return sum;
+}
+static u64 __shfl_down_sync(unsigned, u64 value, unsigned lanes) {
+  const unsigned from = emulator::here.lane + lanes < 32 ? emulator::here.lane + lanes : emulator::here.lane;
+  return emulator::from_lane(unsigned(value), from) | u64{emulator::from_lane(unsigned(value >> 32), from)} << 32;
+}
+template <class Number>
+static void atomicAdd(Number *to, Number value) { *to += value; }
 static float from_half(unsigned bits) { return emulator::float_of(bits); }
 static unsigned to_half(float value) { return emulator::half_of(value); }
 """
@@ -44,7 +55,8 @@ DEFINED = re.compile(r"__device__ __forceinline__ \w+ (?:from_half|to_half|multi
 PACKED = re.compile(r'asm\("cvt\.rn\.f16x2\.f32.*?: "f"\((.*?)\), "f"\((.*?)\)\);')
 Halves = NDArray[np.uint16]
 VECTORS = project_cuda.VECTORS
-THREADS = {project_cuda._SOURCE: 128, fill_cuda._SOURCE: 256}
+COMPARING = cuda_kernels._SOURCE.split("// Per multiprocessor")[0]
+THREADS = {project_cuda._SOURCE: 128, fill_cuda._SOURCE: 256, COMPARING: 256}
 """Threads of a block."""
 
 
@@ -55,7 +67,7 @@ def library(source: str, threads: int) -> ctypes.CDLL:
     text = PACKED.sub(r"packed = pack(\2, \1);", text)
     assert "asm" not in text
     directory = emulated._directory()
-    machine, made = directory / "machine.o", directory / f"own-{threads}.so"
+    machine, made = directory / "machine.o", directory / f"own-{len(source)}.so"
     if not machine.exists():
         emulated._compile("-O2", "-c", str(emulated.DIRECTORY / "machine.cpp"), "-o", str(machine))
     entries = re.findall(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(', text)
@@ -194,3 +206,40 @@ def test_normals_have_the_right_moments_and_stay_inside(sets: int, count: int, g
     assert abs((first * other).mean()) < 5 * error
     if sets > 1:
         assert abs((first[0] * first[1]).mean()) < 8 * error
+
+
+def test_every_word_that_differs_is_counted() -> None:
+    words = aligned(5 * 3000, 0x7F5A)
+    rows = words.reshape(5, 3000)[:, 1:2999]
+    rows[0, 0] = rows[4, 2997] = rows[2, 1500] = rows[2, 1501] = 0x7F5B
+    words.reshape(5, 3000)[:, [0, 2999]] = 1
+    count = np.zeros(1, dtype=np.uint64)
+    arguments = (pointer(words[1:]), long(3000), long(2998), integer(0x7F5A), pointer(count))
+    launch(COMPARING, "differing", (2, 5), arguments)
+    assert count.tolist() == [4]
+
+
+def test_a_digest_depends_on_every_word_its_place_and_the_key() -> None:
+    words = np.arange(3 * 1008, dtype=np.uint16)
+    memory = aligned(words.size)
+
+    def digest(changed: NDArray[np.uint16], key: int = 5, blocks: int = 2) -> int:
+        memory[:] = changed
+        total = np.zeros(1, dtype=np.uint64)
+        arguments = (pointer(memory), long(1008), long(1003), ctypes.c_uint64(key), pointer(total))
+        launch(COMPARING, "digest", (blocks, 3), arguments)
+        return int(total[0])
+
+    seen = {digest(words)}
+    assert digest(words, blocks=1) in seen
+    for place in (0, 7, 8, 1002, 1008, 3 * 1008 - 6):
+        changed = words.copy()
+        changed[place] ^= 1
+        seen.add(digest(changed))
+    swapped, rotated = words.copy(), np.roll(words, 1008)
+    swapped[[3, 900]] = swapped[[900, 3]]
+    seen |= {digest(swapped), digest(rotated), digest(words, key=6)}
+    assert len(seen) == 10
+    unseen = words.copy()
+    unseen[[1003, 1007, 2015]] = 9
+    assert digest(unseen) in seen
