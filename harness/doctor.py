@@ -17,7 +17,7 @@ from harness.measurement import Job, Measurement
 from harness.messages import StandIn
 from harness.problem_sets import resolve_shapes
 from harness.protocol import Protocol, protocol_for
-from harness.record import Interval, Mode, Record, Status
+from harness.record import Interval, Measure, Mode, Record, Status
 from harness.scores import regime
 from harness.timing.statistics import Agreement, agreement
 
@@ -39,13 +39,15 @@ MATRIX_SHARE = 0.8
 """Below these shares of the profile's rates something is wrong with the card, or the profile is another card's."""
 
 
-def gpu_checks(device: str, aa_shapes: int, modes: tuple[Mode, ...] = (Mode.OFFLINE,), requests: int = 48) -> Iterator[Check]:
+def gpu_checks(
+    device: str, aa_shapes: int, measures: tuple[Measure, ...] = (Measure(),), requests: int = 48
+) -> Iterator[Check]:
     """What `hgemm doctor` measures on a CUDA device, one by one as it is found.
 
     Args:
         device: `cuda:N`.
         aa_shapes: shapes of the A/A test, the same number from each regime of the grid.
-        modes: modes of the A/A test.
+        measures: what the A/A test times.
         requests: requests of each contender in server mode, on shapes whose speed-of-light time is below `SHORT_NS`; an
             eighth of them on others.
     """
@@ -59,8 +61,8 @@ def gpu_checks(device: str, aa_shapes: int, modes: tuple[Mode, ...] = (Mode.OFFL
         detail = f"results of this machine cannot be ranked: {reason}" if reason else "results of this machine can be ranked"
         yield Check(name="ranking", outcome=outcome, detail=detail)
         yield from _examination_checks(driver.examine(), driver.profile)
-        for mode in modes:
-            yield from _agreement_checks(driver, aa_shapes, mode, requests)
+        for mode in dict.fromkeys(measure.mode for measure in measures):
+            yield from _agreement_checks(driver, aa_shapes, tuple(each for each in measures if each.mode is mode), requests)
     except (MachineFault, WorkerDied, WorkerTimeout) as error:
         yield Check(name="instrument", outcome=Outcome.FAIL, detail=f"the test ended early: {error}")
     finally:
@@ -139,8 +141,9 @@ def _reading_check(reading: Reading, name: str, tolerance: float) -> Check:
     return Check(name=name, outcome=outcome, detail=f"{reading.what}: read {interval}, expected {reading.expected:.4f}")
 
 
-def _agreement_checks(driver: RemoteDriver, aa_shapes: int, mode: Mode, requests: int) -> Iterator[Check]:
-    full = protocol_for(driver.profile, modes=(mode,))
+def _agreement_checks(driver: RemoteDriver, aa_shapes: int, measures: tuple[Measure, ...], requests: int) -> Iterator[Check]:
+    mode = measures[0].mode
+    full = protocol_for(driver.profile, measures=measures)
     # In server mode every further contender would take its share of the arrivals, and a ratio to itself is all that counts.
     alone = full.model_copy(update={"baselines": (AA_BASELINE,), "deadline_s": SERVER_DEADLINE_S})
 

@@ -75,17 +75,16 @@ def protocol_for(
     profile: DeviceProfile,
     purpose: Purpose = Purpose.FULL,
     sustained: bool = False,
-    modes: tuple[Mode, ...] = (Mode.OFFLINE,),
+    measures: tuple[Measure, ...] = _MEASURES[Mode.OFFLINE],
 ) -> Protocol:
     """The protocol of that purpose on a device.
 
     Raises:
         DataError: the device has no such mode.
     """
-    if profile.is_cpu and Mode.SERVER in modes:
+    if profile.is_cpu and any(measure.mode is Mode.SERVER for measure in measures):
         raise DataError("server mode needs a CUDA device; leave it out of --modes.")
     names: tuple[str, ...] = CPU_BASELINES if profile.is_cpu else CUDA_BASELINES
-    measures = tuple(measure for mode in modes for measure in _MEASURES[mode])
     if purpose is Purpose.CHECK:
         names, measures = (), ()
     elif purpose is Purpose.SCREEN:
@@ -102,14 +101,15 @@ def protocol_for(
     )
 
 
-def parse_modes(text: str) -> tuple[Mode, ...]:
-    """Modes from a comma list.
+def parse_modes(text: str) -> tuple[Measure, ...]:
+    """Measures from a comma list of modes, `offline` or `server`, or of a mode with one state of the cache: `offline/cold`.
 
     Raises:
         DataError: one is unknown, or none is named.
     """
+    known = {mode.value: measures for mode, measures in _MEASURES.items()}
+    known |= {str(measure): (measure,) for measures in _MEASURES.values() for measure in measures}
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = set(names) - {mode.value for mode in Mode}
-    if unknown or not names:
-        raise DataError(f"--modes takes {' and '.join(Mode)}, joined by a comma; not {text!r}.")
-    return tuple(Mode(name) for name in dict.fromkeys(names))
+    if not names or set(names) - set(known):
+        raise DataError(f"--modes takes {', '.join(known)}, joined by commas; not {text!r}.")
+    return tuple(dict.fromkeys(measure for name in names for measure in known[name]))

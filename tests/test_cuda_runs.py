@@ -26,8 +26,8 @@ from harness.machine import DeviceLock, choose_device
 from harness.messages import Draw, Inspection
 from harness.problem import Problem, Track
 from harness.problem_sets import resolve_shapes
-from harness.protocol import CUDA_BASELINES, protocol_for
-from harness.record import SUBMISSION, Mode, Reason, Record, Status
+from harness.protocol import CUDA_BASELINES, parse_modes, protocol_for
+from harness.record import SUBMISSION, Reason, Record, Status
 from harness.run import Run
 from harness.submission import Submission
 
@@ -182,7 +182,7 @@ def test_a_baseline_in_the_submissions_place_scores_one() -> None:
         driver = RemoteDriver("cuda:0")
         try:
             problems = stratified(choice.profile, AA_SHAPES)
-            protocol = protocol_for(choice.profile, modes=(Mode.OFFLINE, Mode.SERVER))
+            protocol = protocol_for(choice.profile, measures=parse_modes("offline,server"))
             found = agreements(driver, problems, lambda _: protocol)
         finally:
             driver.close()

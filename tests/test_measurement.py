@@ -15,9 +15,11 @@ from harness import measurement
 from harness.devices import BufferSet, MachineFault
 from harness.measurement import Job, Measured, Measurement
 from harness.messages import Select, Selected
+from harness.model import DataError
 from harness.plan import Layout, Plan
 from harness.problem import Problem
-from harness.protocol import CPU_BASELINES, Protocol, Purpose, protocol_for
+from harness.profiles import load_profile
+from harness.protocol import CPU_BASELINES, Protocol, Purpose, parse_modes, protocol_for
 from harness.record import SUBMISSION, L2State, Measure, Reason, Status, StopReason
 from harness.seeds import derive, shape_seed
 from harness.verify.inputs import InputKind, plan_draws
@@ -254,3 +256,19 @@ def test_seeds_follow_from_the_secret_and_from_nothing_less() -> None:
     labels = {derive(b"a", label) for label in ("draw/normal", "draw/uniform", "offline/cold/round/1", "offline/cold/round/11")}
     assert len(labels) == 4
     assert all(0 <= value < 1 << 62 for value in labels)
+
+
+def test_modes_are_named_whole_or_with_one_state_of_the_cache() -> None:
+    offline = ("offline/cold", "offline/warm")
+    for text, measures in (
+        ("offline", offline),
+        ("offline/cold", offline[:1]),
+        ("server, offline/warm", ("server/cold", "offline/warm")),
+        ("offline/cold,offline", offline),
+    ):
+        assert tuple(map(str, parse_modes(text))) == measures
+    for text in ("", "online", "server/warm", "cold"):
+        with pytest.raises(DataError, match="offline/cold, offline/warm, server/cold"):
+            parse_modes(text)
+    with pytest.raises(DataError, match="server mode needs a CUDA device"):
+        protocol_for(load_profile("cpu"), measures=parse_modes("server"))

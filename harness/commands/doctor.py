@@ -17,7 +17,7 @@ def doctor(
     device: Annotated[str, typer.Option(help="Device whose instrument is tested: auto, cpu, cuda:0, …")] = "auto",
     aa_shapes: Annotated[int, typer.Option("--aa", help="Shapes of the A/A test on a CUDA device.", min=4)] = 12,
     modes: Annotated[str, typer.Option(help="Modes of the A/A test: offline, server, or offline,server.")] = "offline",
-    requests: Annotated[int, typer.Option(help="Requests of each in server mode; an eighth on long shapes.", min=8)] = 48,
+    requests: Annotated[int, typer.Option(help="Requests of each in server mode; an eighth on long shapes.", min=8)] = 32,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
     """Look at this machine: compilers, packages, cache, devices, and a test of the instrument that times kernels.

@@ -24,8 +24,8 @@ def run(
     budget: Annotated[float | None, typer.Option(help="Stop cleanly after this many seconds; resume later.", min=1)] = None,
     deadline: Annotated[float, typer.Option(help="Seconds that one shape may take.", min=1)] = 60.0,
     sustained: Annotated[bool, typer.Option("--sustained", help="Longer windows on compute-bound shapes.")] = False,
-    modes: Annotated[str, typer.Option(help="offline, server, or offline,server.")] = "offline",
-    requests: Annotated[int, typer.Option(help="Requests of each contender in server mode.", min=8)] = 48,
+    modes: Annotated[str, typer.Option(help="offline, server, offline,server; offline/cold for cold data alone.")] = "offline",
+    requests: Annotated[int | None, typer.Option(help="Requests of each in server mode.", min=8)] = None,
     compiler: Annotated[str, typer.Option(help="nvrtc or nvcc.")] = "nvrtc",
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:
@@ -56,7 +56,8 @@ def run(
         tree = Submission.read(submission)
         choice = device_for(tree.manifest, device)
         protocol = protocol_for(choice.profile, Purpose.FULL, sustained, parse_modes(modes))
-        protocol = protocol.model_copy(update={"deadline_s": deadline, "server_requests": requests})
+        asked = {"deadline_s": deadline, "server_requests": requests or protocol.server_requests}
+        protocol = protocol.model_copy(update=asked)
         shape_set = resolve_shapes(shapes or ("cpu" if choice.profile.is_cpu else "quick"), tree.manifest.track)
         evaluator = Evaluator(choice.name, protocol, build=BuildOptions(compiler=compiler))
         session = RunSession.start(evaluator, tree, shape_set, output, ("hgemm", *sys.argv[1:]))

@@ -31,15 +31,15 @@ def saturate(
     from harness.commands.devices import device_for
     from harness.evaluate import Evaluator
     from harness.problem import Problem
-    from harness.protocol import protocol_for
-    from harness.record import SUBMISSION, Mode
+    from harness.protocol import parse_modes, protocol_for
+    from harness.record import SUBMISSION
     from harness.saturation import Saturation
     from harness.saturation import saturate as find
     from harness.submission import Submission
 
     tree = Submission.read(submission)
     choice = device_for(tree.manifest, device)
-    protocol = protocol_for(choice.profile, modes=(Mode.SERVER,))
+    protocol = protocol_for(choice.profile, measures=parse_modes("server"))
     problem = Problem.parse(shape, tree.manifest.track)
     bound_ns = None if p99_us is None else round(p99_us * 1000)
     with Evaluator(choice.name, protocol) as evaluator:
