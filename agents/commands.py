@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from harness.model import DataError
+from harness.commands.devices import AUTO, REFERENCE
+from harness.model import InfraError
 
 Shapes = Annotated[str, typer.Option(help="A set of shapes, a file, or MxNxK,MxNxK,…")]
 
@@ -38,9 +39,11 @@ def search(
     from harness.problem_sets import resolve_shapes
     from harness.profiles import load_profile
 
-    profile = load_profile(device) if build_only else choose_device(device).profile
+    planned = REFERENCE if device == AUTO else device
+    profile = load_profile(planned) if build_only else choose_device(device).profile
     if profile.architecture != "sm_90a":
-        raise DataError(f"the kernel families are written for sm_90a, and {profile.name} is {profile.architecture}.")
+        here = f"{profile.name} is {profile.architecture}"
+        raise InfraError(f"the kernel families are written for sm_90a, and {here}; --build-only needs no device.")
     problems = resolve_shapes(shapes).problems
     with Journal(journal) as lines:
         task = Search(Space(profile), problems, lines, Effort(candidates=candidates, finalists=finalists))

@@ -29,7 +29,7 @@ STALE_S = 3600.0
 
 _ENTRY = "entry.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
+_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
 
 
 class CacheEntry(Document):
@@ -96,11 +96,17 @@ class Cache:
 
     @classmethod
     def default(cls) -> Self:
-        """`$HGEMM_CACHE`, else `$XDG_CACHE_HOME/hgemm`, else `~/.cache/hgemm`."""
-        if own := os.environ.get("HGEMM_CACHE"):
-            return cls(Path(own).expanduser().absolute())
+        """`$HGEMM_CACHE`, else `$XDG_CACHE_HOME/hgemm`, else `~/.cache/hgemm`.
+
+        Raises:
+            InfraError: there is no home.
+        """
         shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        return cls(Path(shared).expanduser().absolute() / "hgemm")
+        place = Path(os.environ.get("HGEMM_CACHE") or Path(shared, "hgemm"))
+        try:
+            return cls(place.expanduser().absolute())
+        except RuntimeError as error:
+            raise InfraError(f"there is no home for the cache {place}; set HGEMM_CACHE to a writable place.") from error
 
     def get(self, key: str) -> Stored | None:
         """The entry of a key, if it is there and its object is what was stored. Works in a read-only cache too."""
@@ -225,7 +231,7 @@ class Cache:
         except OSError as error:
             if error.errno in _FULL:
                 raise self.full_error() from error
-            if error.errno in _NOT_WRITABLE:
+            if error.errno in _NOT_WRITABLE or (error.errno == errno.ENOENT and not self.directory.exists()):
                 raise InfraError(
                     f"the cache {self.directory} is not writable ({error.strerror}); mend its permissions "
                     "or set HGEMM_CACHE to a directory that is."

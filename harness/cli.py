@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from importlib.metadata import version
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import typer
 
 from harness.installation import strangers
-from harness.model import DataError, HgemmError, InfraError
+from harness.model import DataError, HgemmError, InfraError, printable
 
 INTERRUPTED = 130
+RESULTS = 1
+"""Descriptor of standard output."""
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises for a command line that it cannot read. It has no public name in every version of typer."""
 
@@ -55,32 +58,29 @@ COMMANDS = {
 
 def main() -> None:
     """Run the command line; never returns."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show "µ" shows "?" instead of failing.
-            stream.reconfigure(errors="replace")
+    _open_outputs()
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
         if wanted != "doctor":  # which says so itself, among the rest
             _refuse_strangers()
-        code = build_app(wanted)(standalone_mode=False)
+        try:
+            code = build_app(wanted)(standalone_mode=False)
+        finally:
+            sys.stdout.flush()
         if code == INTERRUPTED:
             typer.echo("interrupted", err=True)
         sys.exit(code or 0)
     except HgemmError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)
     except USAGE_ERROR as error:
         sys.exit(_explain_usage(error))
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output (head, a pager) has seen enough.
-        sys.stderr.close()
-        sys.exit(0)
     except OSError as error:
-        typer.echo(f"error: {error.filename or 'a file'} cannot be used ({error.strerror}); mend that and try again.", err=True)
+        what, why = printable(str(error.filename or "a file")), error.strerror or error
+        typer.echo(f"error: {what} cannot be used ({why}); mend that and try again.", err=True)
         sys.exit(InfraError.exit_code)
 
 
@@ -106,6 +106,42 @@ def build_app(wanted: str) -> typer.Typer:
         else:
             app.command(name)(target)
     return app
+
+
+class _Patient(io.FileIO):
+    """An output whose reader may leave (head, a pager): the rest goes nowhere, and the command ends with its own exit code.
+
+    Of what cannot be written otherwise only results count: a progress line is no reason to give up a run.
+    """
+
+    _gone = False
+
+    def write(self, data: Any, /) -> int:
+        if not self._gone:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self._gone = True
+                if self.fileno() == RESULTS and not isinstance(error, BrokenPipeError):
+                    raise OSError(error.errno, error.strerror, "standard output") from error
+        return len(data)
+
+
+def _open_outputs() -> None:
+    """Make both outputs patient; one that cannot show "µ" shows "?" instead of failing, and a closed one is /dev/null."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # Else the next file that is opened would be standard output. The lowest free number is taken.
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout, sys.stderr = (_patient(stream, descriptor) for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)))
+
+
+def _patient(stream: TextIO | None, descriptor: int) -> TextIO:
+    encoding = "utf-8" if stream is None else stream.encoding
+    buffered = io.BufferedWriter(_Patient(descriptor, "w", closefd=False))
+    return io.TextIOWrapper(buffered, encoding, "replace", line_buffering=descriptor != RESULTS or buffered.isatty())
 
 
 def _unused() -> None:

@@ -134,12 +134,13 @@ def _compilers() -> Iterator[Check]:
 def _cache() -> Check:
     cache = Cache.default()
     info = cache.info()
-    size = f"{info.entries} built kernels, {info.size_bytes / _KIB**2:.1f} MiB, {cache.free_bytes() / _KIB**3:.1f} GiB free"
+    held = f"{info.directory}: {info.entries} built kernels, {info.size_bytes / _KIB**2:.1f} MiB"
     try:
-        with cache.staging():
-            return Check(name="cache", outcome=Outcome.OK, detail=f"{info.directory}: {size}")
+        with cache.staging():  # which makes it where this is the first command here
+            free_gib = cache.free_bytes() / _KIB**3
+            return Check(name="cache", outcome=Outcome.OK, detail=f"{held}, {free_gib:.1f} GiB free")
     except InfraError as error:
-        return Check(name="cache", outcome=Outcome.FAIL, detail=f"{info.directory}: {size}, not writable", mend=str(error))
+        return Check(name="cache", outcome=Outcome.FAIL, detail=f"{held}, not writable", mend=str(error))
 
 
 def _isolation() -> Check:

@@ -238,8 +238,11 @@ def accept(results: Results, previous: Results | None, reason: str, compares: bo
         compares: whether the times of `previous` mean the same; else the new one becomes the anchor.
 
     Raises:
+        DataError: no reason is given.
         InvalidGateError: parts of the results cannot be judged, or there are none.
     """
+    if not reason.strip():
+        raise DataError("a baseline needs a reason, which everybody can read; give one with --accept.")
     if results.faults or not results.benchmarks or results.document is None:
         raise InvalidGateError(f"no baseline: {results.faults[0] if results.faults else 'nothing was measured'}.")
     pin = previous.pin if previous is not None else None

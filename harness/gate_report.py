@@ -74,7 +74,9 @@ def headline(verdict: Verdict) -> str:
     text = f"hgemm gate: {verdict.outcome}: {MEANINGS[verdict.outcome]}"
     if verdict.outcome in {Outcome.FAIL, Outcome.AMBIGUOUS}:
         worst = shown(verdict)[0]
-        text += f"; {worst.submission} takes {worst.slowdown.value - 1:+.1%} time over {worst.unit} ({worst.measure})"
+        by = worst.slowdown.value - 1
+        change = f"{abs(by):.1%} {'more' if by > 0 else 'less'} time"
+        text += f"; {worst.submission} takes {change} over {worst.unit} ({worst.measure})"
     return text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -29,7 +30,8 @@ def choose_device(name: str) -> DeviceChoice:
     """Resolve `auto`, `cpu` or `cuda:N`, without touching a device: NVML only.
 
     Raises:
-        DataError: no such device.
+        InfraError: this machine lacks that device.
+        DataError: that is no device's name.
     """
     if name == "cpu":
         return DeviceChoice("cpu", host_uuid(), load_profile("cpu"))
@@ -40,7 +42,8 @@ def choose_device(name: str) -> DeviceChoice:
         if card.name == name:
             return card
     there = ", ".join(["cpu", *(card.name for card in cards)])
-    raise DataError(f"there is no device {name!r} here; there are: {there}.")
+    kind = InfraError if re.fullmatch(r"cuda:[0-9]+", name) else DataError
+    raise kind(f"there is no device {name!r} here; there are: {there}.")
 
 
 def cuda_cards() -> list[DeviceChoice]:

@@ -123,13 +123,16 @@ def refuse_newer(data: dict[str, Any], source: str) -> None:
 
 def _relative_path(value: str) -> str:
     path = PurePosixPath(value)
-    if not value or "\\" in value or "\0" in value or path.is_absolute() or ".." in path.parts or str(path) != value:
+    if not value.isprintable() or not value or "\\" in value or path.is_absolute() or ".." in path.parts or str(path) != value:
         raise ValueError(f"{value!r} must be a plain relative path inside the submission (no '..', no leading '/')")
     return value
 
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 """A name that is safe as a file name and in a URL: lower case, digits, `.`, `_`, `-`."""
+
+Line = Annotated[str, AfterValidator(lambda text: printable(text, keep=""))]
+"""Text of others on one line: what cannot be printed, and so could move a terminal's cursor, becomes a space."""
 
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 """A C identifier."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from harness.model import Count, DataError, Document, Identifier, Model, Name, Positive, RelativePath
+from harness.model import Count, DataError, Document, Identifier, Line, Model, Name, Positive, RelativePath
 from harness.plan_arguments import (
     Argument,
     Buffer,
@@ -257,8 +257,17 @@ class Plan(Operation):
 class Unsupported(Model):
     """A plan's answer for a Problem that it does not handle."""
 
-    reason: Annotated[str, Field(min_length=1, max_length=500)]
+    reason: Annotated[Line, Field(min_length=1, max_length=500)]
     """One sentence."""
+
+
+def _which(value: object) -> str:
+    """Which of the two an entry of plan.json is, so that only its own fields are asked for."""
+    named = value if isinstance(value, dict) else type(value).model_fields if isinstance(value, Model) else ()
+    return "unsupported" if "reason" in named else "operation"
+
+
+Planned = Annotated[Annotated[Operation, Tag("operation")] | Annotated[Unsupported, Tag("unsupported")], Discriminator(_which)]
 
 
 class PlanFile(Document):
@@ -266,7 +275,7 @@ class PlanFile(Document):
 
     kernels: dict[Name, Kernel]
     """All kernels, by name."""
-    plans: dict[str, Operation | Unsupported]
+    plans: dict[str, Planned]
     """Per shape, `MxNxK`. A shape that is absent is unsupported."""
 
     @model_validator(mode="after")

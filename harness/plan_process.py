@@ -69,7 +69,8 @@ def _refusal(error: Exception) -> bytes:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("/submission/plan.py")]
     place = f"plan.py:{frames[-1].lineno}: " if frames else ""
     text = one_sentence(error) if isinstance(error, ValidationError) else str(error)
-    text = f"{place}{type(error).__name__}: {text}"[:2000].encode(errors="replace").decode()
+    kind = "" if isinstance(error, HgemmError) else f"{type(error).__name__}: "
+    text = f"{place}{kind}{text}"[:2000].encode(errors="replace").decode()
     return PlanAnswer(error=text).model_dump_json().encode()
 
 

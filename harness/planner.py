@@ -167,5 +167,5 @@ def _checked(outcome: PlanOutcome, problem: Problem, submission: Submission) -> 
         if submission.manifest.kind is Kind.NATIVE and host != [True]:
             raise ValueError("a native plan has exactly one step, a call")
     except ValueError as error:
-        return PlanFailure(reason=Reason.PLAN_ERROR, detail=f"the plan of {problem} is not valid: {error}.")
+        return PlanFailure(reason=Reason.PLAN_ERROR, detail=printable(f"the plan of {problem} is not valid: {error}."))
     return outcome

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from harness.model import DataError, Hash, Model, Name, Positive
+from harness.model import DataError, Hash, InfraError, Model, Name, Positive
 from harness.profiles import DeviceProfile
 from harness.record import L2State, Measure, Mode
 
@@ -80,10 +80,10 @@ def protocol_for(
     """The protocol of that purpose on a device.
 
     Raises:
-        DataError: the device has no such mode.
+        InfraError: the device has no such mode.
     """
     if profile.is_cpu and any(measure.mode is Mode.SERVER for measure in measures):
-        raise DataError("server mode needs a CUDA device; leave it out of --modes.")
+        raise InfraError("server mode, random arrivals, needs a CUDA device, and this is the CPU.")
     names: tuple[str, ...] = CPU_BASELINES if profile.is_cpu else CUDA_BASELINES
     if purpose is Purpose.CHECK:
         names, measures = (), ()

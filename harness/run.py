@@ -19,6 +19,7 @@ import fcntl
 import gzip
 import hashlib
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import IO, Self, TypeVar
 
 from pydantic import Field
 
-from harness.model import Count, DataError, Document, Hash, InfraError, Model, Name, Positive
+from harness.model import Count, DataError, Document, Hash, InfraError, Line, Model, Name, Positive
 from harness.problem import Problem
 from harness.protocol import Protocol
 from harness.record import Measure, Record, Status
@@ -36,6 +37,7 @@ HEADER, SEGMENTS, RECORDS, SAMPLES, END = "run.json", "segments.jsonl", "records
 SNAPSHOT = "submission"
 PARTIAL = ".partial"
 """Suffix of a file that is being written."""
+_NO_PLACE = (errno.EROFS, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 _Line = TypeVar("_Line", bound=Document)
 
@@ -68,7 +70,7 @@ class Header(Document):
     """Start, ISO 8601."""
     harness_version: str
     """Version of hgemm-arena."""
-    command: tuple[str, ...]
+    command: tuple[Line, ...]
     """Command line that started it."""
     submission: SubmissionReference
     """What was measured."""
@@ -166,7 +168,7 @@ class Run:
         """
         if not (path / HEADER).is_file():
             raise DataError(f"{path} holds no {HEADER}, so it is not a run; `hgemm run` makes one below ./runs/.")
-        return cls(path, Header.parse((path / HEADER).read_text(encoding="utf-8"), str(path / HEADER)))
+        return cls(path, Header.parse((path / HEADER).read_bytes(), str(path / HEADER)))
 
     @classmethod
     def create(cls, parent: Path, submission: Submission, header: Header) -> Self:
@@ -272,8 +274,8 @@ class Run:
         if path.exists():
             try:
                 text = gzip.decompress(path.read_bytes()).decode()
-            except (OSError, EOFError) as error:
-                raise DataError(f"{path} is damaged ({error}); resuming the run cuts what a kill left behind.") from error
+            except (OSError, EOFError, ValueError, zlib.error) as error:
+                raise DataError(f"{path} is damaged ({error}); resuming an unfinished run cuts what a kill left.") from error
             for number, line in enumerate(text.splitlines(), start=1):
                 yield SampleLine.parse(line, f"{path}, line {number}")
 
@@ -333,9 +335,8 @@ def writing(path: Path) -> Iterator[None]:
         mend = {
             errno.ENOSPC: "free some space and resume the run",
             errno.EDQUOT: "free some of your quota and resume the run",
-            errno.EROFS: "choose a writable place with --output",
-            errno.EACCES: "choose a writable place with --output",
-            errno.EEXIST: "wait a second and start again",
+            errno.EEXIST: "start again in a second, or choose another place with --output",
+            **dict.fromkeys(_NO_PLACE, "choose a writable place with --output"),
         }.get(error.errno or 0, "see to that and resume the run")
         raise InfraError(f"{path} cannot be written ({error.strerror}); {mend}.") from error
 

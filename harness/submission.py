@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from harness.model import DataError, Document, Hash, Name, one_sentence, refuse_newer
+from harness.model import DataError, Document, Hash, Line, Name, one_sentence, refuse_newer
 from harness.problem import Track
 from harness.profiles import DeviceProfile
 
@@ -36,9 +36,9 @@ class Manifest(Document):
 
     name: Name
     """Name of the submission: lower case, digits, `.`, `_`, `-`."""
-    version: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")]
+    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?$")]
     """Version, such as 1.0.0."""
-    authors: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(min_length=1)]
+    authors: Annotated[tuple[Annotated[Line, Field(min_length=1, max_length=200)], ...], Field(min_length=1)]
     """Authors, best first."""
     license: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+() -]{2,100}$")]
     """SPDX licence expression, such as MIT."""
@@ -46,7 +46,7 @@ class Manifest(Document):
     """What it is, in a sentence or two."""
     track: Annotated[Track, Field(strict=False)] = Track.F32
     """Accumulation track that it enters."""
-    targets: Annotated[tuple[Annotated[str, Field(pattern=r"^(sm_\d+a?|cpu)$")], ...], Field(min_length=1)]
+    targets: Annotated[tuple[Annotated[str, Field(pattern=r"^(sm_[0-9]+a?|cpu)$")], ...], Field(min_length=1)]
     """What it runs on: `sm_80` means that architecture and newer ones, `sm_90a` exactly that one, `cpu` the host."""
     kind: Annotated[Kind, Field(strict=False)]
     """`device` or `native`; the cpu target is native."""
@@ -183,7 +183,7 @@ def _read_files(root: Path) -> list[SubmissionFile]:
 
 
 def _belongs(name: PurePosixPath) -> bool:
-    if any(part.startswith(".") for part in name.parts):
+    if any(part.startswith(".") or not part.isprintable() for part in name.parts):
         return False
     if len(name.parts) == 1:
         return name.name in TOP_LEVEL_FILES
@@ -193,7 +193,7 @@ def _belongs(name: PurePosixPath) -> bool:
 def _parse_manifest(data: bytes, source: Path) -> Manifest:
     try:
         values = tomllib.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # bytes, grammar, an integer of thousands of digits, or nesting
         raise DataError(f"{source} is not valid TOML: {error}.") from error
     refuse_newer(values, str(source))
     try:

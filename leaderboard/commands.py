@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from harness.commands.runs import ThisRun, find_run
 from harness.model import DataError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def rank(
 
 
 def publish(
-    run: Annotated[Path, typer.Argument(help="Directory of a finished run.")],
+    run: ThisRun,
     origin: Annotated[str, typer.Option(help="operator, or reported: measured by somebody else.")] = "operator",
     source: Annotated[str, typer.Option(help="Where a reported run comes from.")] = "",
     database: Url = None,
@@ -86,7 +87,7 @@ def publish(
     if origin not in set(Origin):
         raise DataError(f"the origin of a run is operator or reported, not {origin!r}.")
     with _open(database) as board:
-        _print_published(board.publish(run, Origin(origin), source))
+        _print_published(board.publish(find_run(run), Origin(origin), source))
 
 
 def submit(
@@ -114,14 +115,11 @@ def submit(
 
 
 def report(
-    run: Annotated[
-        str, typer.Argument(help="A run's directory, or its name in ./runs or leaderboard/data.", show_default=False)
-    ],
+    run: ThisRun,
     output: Annotated[Path | None, typer.Option(help="Directory of the report; default report-NAME.")] = None,
     png: Annotated[bool, typer.Option(help="Also write the charts as PNG, where a browser is here.")] = True,
 ) -> None:
     """Write a run as one HTML page that needs no server, with its charts as PNG beside it."""
-    from harness.commands.show import find_run
     from harness.run import Run
     from leaderboard.links import NoLinks
     from leaderboard.pictures import browser, write_pictures
@@ -172,7 +170,7 @@ def import_published(
 def board(
     context: typer.Context,
     database: Url = None,
-    port: Annotated[int, typer.Option(help="Port of the app.")] = 8501,
+    port: Annotated[int, typer.Option(help="Port of the app.", min=1, max=65535)] = 8501,
 ) -> None:
     """Open the board as an app in the browser; or one of the commands below."""
     if context.invoked_subcommand is None:

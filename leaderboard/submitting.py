@@ -45,8 +45,8 @@ def measure(directory: Path, choice: DeviceChoice, shapes: str | None, output: P
         DataError: stopped before the end; says how to go on.
     """
     submission = Submission.read(directory)
-    name = shapes or ("cpu" if choice.profile.is_cpu else "grid1000")
-    shape_set = resolve_shapes(name, submission.manifest.track)
+    usual = "cpu" if choice.profile.is_cpu else "grid1000"
+    shape_set = resolve_shapes(usual if shapes is None else shapes, submission.manifest.track)
     _check(submission, choice, sorted(shape_set.problems, key=lambda problem: problem.flops)[:CHECKED])
     evaluator = Evaluator(choice.name, protocol_for(choice.profile))
     session = RunSession.start(evaluator, submission, shape_set, output, ("hgemm", *sys.argv[1:]))

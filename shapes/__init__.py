@@ -71,7 +71,7 @@ def parse_toml(text: str, name: str) -> ShapeList:
     """
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # grammar, an integer of thousands of digits, or nesting
         raise ShapeError(f"{name} is not valid TOML: {error}") from error
     _only(data, {"description", "source", "shapes", "products"}, name)
     listed = _list(data, "shapes", name)

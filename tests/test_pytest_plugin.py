@@ -223,6 +223,13 @@ def test_what_is_not_verified_fails_once_even_where_warnings_are_errors(session:
     assert "ERROR" not in result.stdout
 
 
+def test_nothing_to_save_is_no_traceback_with_the_code_of_fail_where_warnings_are_errors(session: Session) -> None:
+    options = ("--hgemm-submission", str(BLOCKED), "--hgemm-shapes", "no-such-set")
+    ended = session.pytest(*options, "-W", "error", "--benchmark-json=now.json")
+    expect_exit(ended, pytest.ExitCode.INTERRUPTED, "'no-such-set' is no set of shapes")
+    assert "Traceback" not in ended.stdout + ended.stderr
+
+
 def test_the_machine_slower_is_ambiguous_and_measured_again_within_the_budget(session: Session) -> None:
     now, summary, junit = (session.folder / name for name in ("now.json", "summary.md", "junit.xml"))
     files = (f"--benchmark-json={now}", f"--hgemm-summary={summary}", f"--hgemm-junit={junit}")

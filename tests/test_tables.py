@@ -9,7 +9,8 @@ import pytest
 from runs import COLD, WARM, Recipe, make_run
 
 from harness.commands.console import outcome_line, print_report
-from harness.commands.show import find_run, show
+from harness.commands.runs import find_run
+from harness.commands.show import show
 from harness.commands.tables import PIPE_WIDTH
 from harness.model import DataError
 from harness.protocol import CUDA_BASELINES

@@ -53,7 +53,8 @@ def build(
 
     tree = Submission.read(submission)
     profile = profile_for(tree.manifest, device)
-    shape_set = resolve_shapes(shapes or ("cpu" if profile.is_cpu else "grid1000"), tree.manifest.track)
+    usual = "cpu" if profile.is_cpu else "grid1000"
+    shape_set = resolve_shapes(usual if shapes is None else shapes, tree.manifest.track)
     prepared = prepare(tree, shape_set.problems, profile, BuildOptions(compiler=compiler), show_step)
     document = BuildList(
         submission=tree.manifest.name,

@@ -95,7 +95,8 @@ def check(
 
     tree = Submission.read(submission)
     profile = profile_for(tree.manifest, device)
-    problems = resolve_shapes(shapes or (CPU_SHAPES if profile.is_cpu else CUDA_SHAPES), tree.manifest.track).problems
+    usual = CPU_SHAPES if profile.is_cpu else CUDA_SHAPES
+    problems = resolve_shapes(usual if shapes is None else shapes, tree.manifest.track).problems
     prepared = prepare(tree, problems, profile, BuildOptions(compiler=compiler), show_step)
     refused = refusals(prepared)
     choice = None if build_only else device_of(profile, device)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from harness.commands.runs import ThisRun, find_run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,8 +18,8 @@ SHOWN = 10
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="Directory of the first run.")],
-    b: Annotated[Path, typer.Argument(help="Directory of the second run.")],
+    a: ThisRun,
+    b: ThisRun,
     force: Annotated[bool, typer.Option(help="Compare runs of different protocols or devices all the same.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document with every shape.")] = False,
 ) -> None:
@@ -29,7 +30,7 @@ def compare(
     from harness.compare import compare as compare_runs
     from harness.run import Run
 
-    found = compare_runs(Run.read(a), Run.read(b), force)
+    found = compare_runs(Run.read(find_run(a)), Run.read(find_run(b)), force)
     if json:
         typer.echo(found.model_dump_json(indent=2))
         return

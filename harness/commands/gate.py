@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.gate import Verdict
-    from harness.gate_data import Benchmark, Results
+    from harness.gate_data import Benchmark, Pin, Results
 
 
 def gate(
@@ -40,7 +40,9 @@ def gate(
     limits = Limits.parse([max_regression, *(regime or ())])
     now = read_results(result)
     if accept is not None:
-        _accept(now, baseline, accept)
+        pin = _accept(now, baseline, accept)
+        if json:
+            typer.echo(pin.model_dump_json(indent=2))
         return
     pinned = read_baseline(baseline)
 
@@ -89,7 +91,7 @@ def _settle(now: Results, decide: Callable[[Results], Verdict], again: _Again) -
         again.bench.close()
 
 
-def _accept(now: Results, path: Path, reason: str) -> None:
+def _accept(now: Results, path: Path, reason: str) -> Pin:
     """Pin the results at that path, in place of what is pinned there, whose history goes on."""
     from harness.gate import differences
     from harness.gate_data import accept, read_baseline, write_baseline
@@ -108,3 +110,4 @@ def _accept(now: Results, path: Path, reason: str) -> None:
         typer.echo(f"time {latest.slowdown - 1:+.1%} against the baseline before, {since}", err=True)
     elif previous is not None:
         typer.echo("it does not compare with the baseline before, so it becomes the anchor", err=True)
+    return pinned.pin

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from harness.commands.devices import device_of
+from harness.commands.runs import ThisRun, find_run
+from harness.model import InfraError
 
 if TYPE_CHECKING:
     from harness.replay import Replay
 
 
 def replay(
-    run: Annotated[Path, typer.Argument(help="Directory of the run.", show_default=False)],
+    run: ThisRun,
     shape: Annotated[str, typer.Option(help="The shape, MxNxK.", show_default=False)],
     device: Annotated[str, typer.Option(help="auto, cpu, cuda:0, …")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
@@ -26,14 +29,16 @@ def replay(
     """
     from harness.evaluate import Evaluator
     from harness.problem import Problem
+    from harness.profiles import load_profile
     from harness.replay import replay as replay_record
     from harness.run import Run
 
-    recorded = Run.read(run)
+    recorded = Run.read(find_run(run))
     problem = Problem.parse(shape, recorded.header.submission.track)
-    if device == "auto" and recorded.header.device.profile == "cpu":
-        device = "cpu"
-    with Evaluator(device, recorded.header.protocol) as evaluator:
+    choice = device_of(load_profile(recorded.header.device.profile), device)
+    if choice is None:
+        raise InfraError(f"{recorded.header.name} was measured on {recorded.header.device.name}; replay it on one of these.")
+    with Evaluator(choice.name, recorded.header.protocol) as evaluator:
         result = replay_record(recorded, problem, evaluator)
     if json:
         typer.echo(result.model_dump_json(indent=2))

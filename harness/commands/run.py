@@ -20,9 +20,9 @@ def run(
     shapes: Annotated[str | None, typer.Option(help="A set (hgemm shapes lists them), a file, or MxNxK,MxNxK,…")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda:0, …")] = "auto",
     output: Annotated[Path, typer.Option(help="Where the run's directory is made.")] = Path("runs"),
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run instead of starting one.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run, a directory or a name in ./runs.")] = None,
     budget: Annotated[float | None, typer.Option(help="Stop cleanly after this many seconds; resume later.", min=1)] = None,
-    deadline: Annotated[float, typer.Option(help="Seconds that one shape may take.", min=1)] = 60.0,
+    deadline: Annotated[float, typer.Option(help="Seconds that one shape may take.", min=1, max=86_400)] = 60.0,
     sustained: Annotated[bool, typer.Option("--sustained", help="Longer windows on compute-bound shapes.")] = False,
     modes: Annotated[str, typer.Option(help="offline, server, offline,server; offline/cold for cold data alone.")] = "offline",
     requests: Annotated[int | None, typer.Option(help="Requests of each in server mode.", min=8)] = None,
@@ -38,6 +38,7 @@ def run(
     from harness.build import BuildOptions
     from harness.commands.console import RunDisplay, print_report
     from harness.commands.devices import device_for
+    from harness.commands.runs import find_run
     from harness.evaluate import Evaluator
     from harness.problem_sets import resolve_shapes
     from harness.protocol import Purpose, parse_modes, protocol_for
@@ -49,7 +50,7 @@ def run(
     if resume is not None:
         if submission is not None or shapes is not None:
             raise DataError("--resume takes everything from the run; give no submission and no --shapes with it.")
-        session = RunSession.resume(resume, device, BuildOptions(compiler=compiler))
+        session = RunSession.resume(find_run(resume), device, BuildOptions(compiler=compiler))
     else:
         if submission is None:
             raise DataError("give the submission's directory, as in: hgemm run submissions/cpu-blocked --shapes cpu")
@@ -58,7 +59,8 @@ def run(
         protocol = protocol_for(choice.profile, Purpose.FULL, sustained, parse_modes(modes))
         asked = {"deadline_s": deadline, "server_requests": requests or protocol.server_requests}
         protocol = protocol.model_copy(update=asked)
-        shape_set = resolve_shapes(shapes or ("cpu" if choice.profile.is_cpu else "quick"), tree.manifest.track)
+        usual = "cpu" if choice.profile.is_cpu else "quick"
+        shape_set = resolve_shapes(usual if shapes is None else shapes, tree.manifest.track)
         evaluator = Evaluator(choice.name, protocol, build=BuildOptions(compiler=compiler))
         session = RunSession.start(evaluator, tree, shape_set, output, ("hgemm", *sys.argv[1:]))
     stop_at = None if budget is None else time.monotonic() + budget

@@ -16,7 +16,7 @@ def saturate(
     submission: Annotated[Path, typer.Argument(help="Directory of the submission.", show_default=False)],
     shape: Annotated[str, typer.Option(help="The shape, MxNxK.", show_default=False)],
     p99_us: Annotated[
-        float | None, typer.Option("--p99-us", help="Bound on p99 in µs; default 10 times the autotuned time.", min=0.1)
+        float | None, typer.Option("--p99-us", help="Bound on p99 in µs; default 10 autotuned times.", min=0.1, max=1e9)
     ] = None,
     requests: Annotated[int, typer.Option(help="Requests of a trace; p99 needs 662.", min=662)] = 1_000,
     device: Annotated[str, typer.Option(help="auto, cuda:0, …")] = "auto",
