@@ -13,6 +13,7 @@ from harness.devices.cpu import host_uuid
 from harness.model import DataError, InfraError
 from harness.profiles import DeviceProfile, load_profile, match_profile
 from harness.run import DeviceInfo
+from harness.telemetry import visible_cards
 
 
 class DeviceChoice(NamedTuple):
@@ -47,7 +48,7 @@ def choose_device(name: str) -> DeviceChoice:
 
 
 def cuda_cards() -> list[DeviceChoice]:
-    """CUDA devices that NVML sees and that have a profile; empty without a driver."""
+    """CUDA devices that are visible (CUDA_VISIBLE_DEVICES) and have a profile; empty without a driver."""
     try:
         import pynvml
     except ImportError:
@@ -57,8 +58,7 @@ def cuda_cards() -> list[DeviceChoice]:
     except pynvml.NVMLError:
         return []
     cards = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    for index, handle in enumerate(visible_cards(pynvml)):
         try:
             profile = match_profile(str(pynvml.nvmlDeviceGetName(handle)))
         except DataError:

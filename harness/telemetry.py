@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ class Telemetry:
             raise MissingDependencyError("nvidia-ml-py", "gpu", "measuring on a CUDA device") from error
         self._nvml: Any = pynvml
         pynvml.nvmlInit()
-        self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        self._handle = visible_cards(pynvml)[index]
         self.uuid = str(pynvml.nvmlDeviceGetUUID(self._handle))
         self.driver = str(pynvml.nvmlSystemGetDriverVersion())
         # Read before this process has a context of its own, so that whoever is seen here is a stranger.
@@ -77,3 +78,26 @@ class Telemetry:
         if reasons:
             found["not_rankable"] = "; ".join(reasons)
         return found
+
+
+def visible_cards(nvml: Any) -> list[Any]:
+    """NVML's handles in CUDA's order, so that the n-th is `cuda:n`: NVML itself knows nothing of CUDA_VISIBLE_DEVICES.
+
+    Numbers count in the order of the bus, as they do for a worker, which runs with CUDA_DEVICE_ORDER=PCI_BUS_ID. As for CUDA,
+    what follows a name that fits no card is not visible.
+    """
+    cards = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return cards
+    found: list[Any] = []
+    for name in map(str.strip, wanted.split(",")):
+        fitting = [
+            card
+            for index, card in enumerate(cards)
+            if name == str(index) or (name.startswith("GPU-") and str(nvml.nvmlDeviceGetUUID(card)).startswith(name))
+        ]
+        if len(fitting) != 1:
+            break
+        found += fitting
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,6 +48,9 @@ class CudaDevice:
         torch.cuda.set_device(index)
         torch.cuda.init()
         properties = torch.cuda.get_device_properties(index)
+        named = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(properties.uuid))
+        if named and named[0] not in self._telemetry.uuid:
+            raise InfraError(f"CUDA and NVML disagree on which card cuda:{index} is; set CUDA_VISIBLE_DEVICES to its UUID.")
         self.profile = match_profile(properties.name)
         self._torch, self._runtime = torch, runtime
         self.stream = torch.cuda.Stream()
