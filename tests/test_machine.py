@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from harness.machine import choose_device, cuda_cards
-from harness.model import DataError
+from harness.model import InfraError
 
 CARDS = (
     ("NVIDIA H200", "GPU-aa11"),
@@ -63,5 +63,5 @@ def test_cards_have_the_numbers_that_cuda_gives_them(
 def test_a_card_that_is_not_visible_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     assert (choose_device("auto").uuid, choose_device("cuda:0").uuid) == ("GPU-bb33", "GPU-bb33")
-    with pytest.raises(DataError, match="there are: cpu, cuda:0"):
+    with pytest.raises(InfraError, match="there are: cpu, cuda:0"):
         choose_device("cuda:2")
