@@ -6,7 +6,7 @@ their fields as columns; documents are Models. Shapes are in `leaderboard.shape_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sqlalchemy import Select, func, select
@@ -171,8 +171,8 @@ def ranking(board: Board, key: RankingKey) -> Ranking:
         DataError: the board has no such list.
     """
     rows = _list_rows(board, key)
-    newest = max((run for _, run, _ in rows), key=lambda run: run.ended_utc)
-    ranked, apart = rank(_scored_runs(rows))
+    newest = max((row.run for row in rows), key=lambda run: run.ended_utc)
+    ranked, apart = rank(map(_scored_run, rows))
     return Ranking(key=key, shape_set=newest.shape_set, device_name=newest.device_name, ranked=ranked, apart=apart)
 
 
@@ -182,7 +182,7 @@ def history(board: Board, key: RankingKey) -> tuple[HistoryPoint, ...]:
     Raises:
         DataError: the board has no such list.
     """
-    scored = _scored_runs(_list_rows(board, key))
+    scored = [_scored_run(row) for row in _list_rows(board, key)]
     entries: dict[str, Entry] = {entry.tree_sha256: entry for part in rank(scored) for entry in part}
     best: dict[str, float] = {}
     points = []
@@ -282,7 +282,13 @@ _KEY_COLUMNS = {
 }
 """Column of every field of RankingKey, in its order."""
 
-_ListRow = tuple[SubmissionRow, RunRow, ScoreRow]
+
+class _ListRow(NamedTuple):
+    submission: SubmissionRow
+    run: RunRow
+    score: ScoreRow
+    """Over the whole set."""
+    regimes: dict[Regime, float]
 
 
 def _key(values: Iterable[str]) -> RankingKey:
@@ -299,34 +305,37 @@ def _value(summary: ListSummary, field: str) -> str:
     return summary.shape_set if field == "shapes" else str(getattr(summary.key, field))
 
 
-def _list_rows(board: Board, key: RankingKey) -> Sequence[_ListRow]:
-    query = (
+def _list_rows(board: Board, key: RankingKey) -> list[_ListRow]:
+    """Runs on a list. Regimes are read as figures alone: a run and its submission come once, not once more for each of them."""
+    on_list = [_KEY_COLUMNS[field] == str(value) for field, value in key]
+    of_submission = RunRow.submission_id == SubmissionRow.id
+    whole = (
         select(SubmissionRow, RunRow, ScoreRow)
-        .join(RunRow, RunRow.submission_id == SubmissionRow.id)
+        .join(RunRow, of_submission)
         .join(ScoreRow, ScoreRow.run_id == RunRow.id)
-        .where(*(_KEY_COLUMNS[field] == str(value) for field, value in key))
+        .where(*on_list, ScoreRow.regime == ALL_REGIMES)
         .options(defer(RunRow.header), defer(RunRow.segments))
     )
+    parts = (
+        select(RunRow.id, ScoreRow.regime, ScoreRow.geomean)
+        .join(SubmissionRow, of_submission)
+        .join(ScoreRow, ScoreRow.run_id == RunRow.id)
+        .where(*on_list, ScoreRow.regime != ALL_REGIMES)
+    )
     with board.database.reading() as session:
-        rows = [(submission, run, score) for submission, run, score in session.execute(query)]
+        regimes: dict[int, dict[Regime, float]] = {}
+        for run_id, regime, geomean in session.execute(parts):
+            if geomean is not None:
+                regimes.setdefault(run_id, {})[Regime(regime)] = geomean
+        rows = [_ListRow(*row, regimes.get(row[1].id, {})) for row in session.execute(whole)]
         session.expunge_all()
     if not rows:
         raise DataError(f"the board has no such list: {key.canonical_json()}")
     return rows
 
 
-def _scored_runs(rows: Iterable[_ListRow]) -> list[ScoredRun]:
-    whole: list[_ListRow] = []
-    regimes: dict[int, dict[Regime, float]] = {}
-    for submission, run, score in rows:
-        if score.regime == ALL_REGIMES:
-            whole.append((submission, run, score))
-        elif score.geomean is not None:
-            regimes.setdefault(run.id, {})[Regime(score.regime)] = score.geomean
-    return [_scored_run(submission, run, score, regimes.get(run.id, {})) for submission, run, score in whole]
-
-
-def _scored_run(submission: SubmissionRow, run: RunRow, score: ScoreRow, regimes: dict[Regime, float]) -> ScoredRun:
+def _scored_run(row: _ListRow) -> ScoredRun:
+    submission, run, score, regimes = row
     return ScoredRun(
         name=submission.name,
         version=submission.version,

@@ -18,7 +18,7 @@ OPTIONS = (
     "--theme.light.primaryColor=#3182bd",
     "--theme.dark.primaryColor=#67a9cf",
 )
-FIRST = ("leaderboard.ui", "leaderboard.views", "leaderboard.charts", "harness.compare")
+FIRST = ("leaderboard.ui", "leaderboard.views", "leaderboard.charts", "leaderboard.comparing")
 """Imported before the first visitor comes, who would wait for them otherwise."""
 
 

@@ -1,4 +1,4 @@
-"""Queries about shapes: those of one run, and one shape over all runs. One statement each."""
+"""Queries about shapes: those of one run, and one shape over all runs. One statement each, `usual_shape` aside."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from harness.problem import Problem
 from harness.record import SUBMISSION, L2State, Measure, Mode, Reason, Status, Verification
 from harness.scores import BEST, Regime
 from leaderboard.models import RecordRow, RunRow, SubmissionRow, TimingRow
+from leaderboard.queries import ranking, run_details
 from leaderboard.ranking import RankingKey
 from leaderboard.store import Board
+
+USUAL = "4096x4096x4096"
 
 
 class ShapeRow(NamedTuple):
@@ -192,6 +195,17 @@ def at_shape(board: Board, key: RankingKey, shape: str) -> tuple[ContenderRow, .
     )
     with board.database.reading() as session:
         return tuple(_contender(identity, timing) for timing, *identity in session.execute(query))
+
+
+def usual_shape(board: Board, key: RankingKey) -> str:
+    """The shape to look at first: a middling one of the list's set.
+
+    Raises:
+        DataError: the board has no such list.
+    """
+    found = ranking(board, key)
+    shapes = run_details(board, [*found.ranked, *found.apart][0].runs[0].run).header.shapes
+    return USUAL if USUAL in shapes else shapes[len(shapes) // 2]
 
 
 def verifications(board: Board, run: str) -> tuple[VerificationRow, ...]:

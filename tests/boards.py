@@ -1,10 +1,14 @@
-"""A small board for pages: runs of several standings, one of them with text that must not be believed."""
+"""A small board for pages: runs of several standings, one with text that must not be believed; and what a board is asked."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from runs import COLD, H200, WARM, Recipe, cpu_recipe, make_run
+from sqlalchemy import event
 
 from harness.record import Status
 from leaderboard.database import Database
@@ -33,10 +37,38 @@ def make_runs(parent: Path) -> dict[str, Path]:
     return {name: make_run(parent, recipe) for name, recipe in RECIPES.items()}
 
 
-def make_board(folder: Path) -> dict[str, Path]:
-    """A board at `folder/board.sqlite` with all of them published; returns their directories."""
+def make_board(folder: Path, url: str | None = None) -> dict[str, Path]:
+    """A board at a URL, or `folder/board.sqlite`, with all of them published; returns their directories."""
     paths = make_runs(folder / "runs")
-    with Board(Database.open(str(folder / "board.sqlite"))) as board:
+    with Board(Database.open(url or str(folder / "board.sqlite"))) as board:
         for path in paths.values():
             board.publish(path)
     return paths
+
+
+class Statement(NamedTuple):
+    """What was sent to a database."""
+
+    text: str
+    parameters: Any
+
+    def rows(self, board: Board) -> Sequence[Any]:
+        """What it returns when it is sent again."""
+        with board.database.engine.connect() as connection:
+            return connection.exec_driver_sql(self.text, self.parameters).all()
+
+
+@contextlib.contextmanager
+def statements(board: Board) -> Iterator[list[Statement]]:
+    """Statements sent to the database meanwhile, without those that begin or end a transaction."""
+    sent: list[Statement] = []
+
+    def note(connection: object, cursor: object, statement: str, parameters: object, *rest: object) -> None:
+        if not statement.startswith(("BEGIN", "PRAGMA")):
+            sent.append(Statement(statement, parameters))
+
+    event.listen(board.database.engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(board.database.engine, "before_cursor_execute", note)

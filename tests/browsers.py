@@ -46,7 +46,7 @@ def missing() -> str | None:
 class Server:
     """The app in a process of its own."""
 
-    def __init__(self, database: Path, cache: Path) -> None:
+    def __init__(self, database: str, cache: Path) -> None:
         self.database = database
         self.cache = cache
         self.port = _free_port()
@@ -54,7 +54,7 @@ class Server:
 
     def __enter__(self) -> Self:
         environment = {**os.environ, "HGEMM_CACHE": str(self.cache)}
-        code = f"from leaderboard.serving import serve; serve({str(self.database)!r}, {self.port}, {OPTIONS})"
+        code = f"from leaderboard.serving import serve; serve({self.database!r}, {self.port}, {OPTIONS})"
         command = [sys.executable, "-c", code]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + START_S

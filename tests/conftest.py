@@ -103,13 +103,14 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
+"""Kinds of database that a board lives in."""
+
+
+@pytest.fixture(params=DATABASES)
 def board_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """URL of an empty database, of each kind in turn."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'board.sqlite'}"
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return server.new_database()
+    return _new_database(request, tmp_path)
 
 
 @pytest.fixture
@@ -121,6 +122,40 @@ def board(board_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
     monkeypatch.setattr("leaderboard.store.shipped", list)
     with Board(Database.open(board_url)) as board:
         yield board
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
+    """Makes an empty database and returns its URL; of each kind in turn, for all tests of a module."""
+    return lambda: _new_database(request, tmp_path_factory.mktemp("database"))
+
+
+@pytest.fixture(scope="module")
+def full_url(new_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """URL of the board of `boards.py`, which the tests of a module share and do not change."""
+    from boards import make_board
+
+    url = new_url()
+    make_board(tmp_path_factory.mktemp("full"), url)
+    return url
+
+
+@pytest.fixture
+def full_board(full_url: str) -> Iterator[Board]:
+    """The board behind `full_url`."""
+    from leaderboard.database import Database
+    from leaderboard.store import Board
+
+    with Board(Database.open(full_url)) as board:
+        yield board
+
+
+def _new_database(request: pytest.FixtureRequest, folder: Path) -> str:
+    """URL of an empty database of the kind that the fixture's parameter names."""
+    if request.param == "sqlite":
+        return f"sqlite:///{folder / 'board.sqlite'}"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_database()
 
 
 _MISSING = pytest.StashKey[str]()

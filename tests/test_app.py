@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
-from boards import HOSTILE_AUTHOR, HOSTILE_TEXT, SHAPES, make_board
+from boards import HOSTILE_AUTHOR, HOSTILE_TEXT, SHAPES, statements
 from streamlit.testing.v1 import AppTest
 
-from leaderboard import store
-from leaderboard.database import Database
+from leaderboard import samples, store, ui
 from leaderboard.links import AppLinks, parameters_of
 from leaderboard.queries import choose_list, lists, ranking, runs
 from leaderboard.shape_queries import at_shape
@@ -22,16 +22,9 @@ NAMES = ("ranking", "submission", "shape", "compare", "history", "method", "publ
 TIMEOUT_S = 60
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("app")
-    make_board(folder)
-    return folder
-
-
 @pytest.fixture(autouse=True)
-def database(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HGEMM_DATABASE", f"sqlite:///{folder / 'board.sqlite'}")
+def database(full_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HGEMM_DATABASE", full_url)
     monkeypatch.setattr(store, "shipped", list)
 
 
@@ -89,8 +82,8 @@ def test_a_permalink_names_what_was_chosen() -> None:
 
 
 @pytest.mark.parametrize("name", ["ranking", "submission", "shape", "compare", "history"])
-def test_an_empty_board_says_what_to_do(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HGEMM_DATABASE", f"sqlite:///{tmp_path / 'empty.sqlite'}")
+def test_an_empty_board_says_what_to_do(name: str, new_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HGEMM_DATABASE", new_url())
     app = page(name)
     assert [code.value for code in app.code] == ["hgemm publish runs/NAME"]
     assert not app.error
@@ -102,20 +95,31 @@ def test_an_unreachable_board_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
     assert len(app.error) == 1
 
 
-def test_ranking_is_the_ranking(folder: Path) -> None:
-    with Board(Database.open(str(folder / "board.sqlite"))) as board:
-        for summary in lists(board):
-            found, app = ranking(board, summary.key), page("ranking", **parameters_of(summary))
-            if found.ranked:
-                assert column(app, "ranking", "submission") == [entry.name for entry in found.ranked]
-                assert column(app, "ranking", "rank") == [str(entry.rank) for entry in found.ranked]
-                assert column(app, "ranking", "geomean") == [
-                    f"{entry.geomean.value:.4f}" for entry in found.ranked if entry.geomean
-                ]
-                assert set(column(app, "ranking", "verified")) == {"8/8"}
-            if found.apart:
-                assert column(app, "not ranked", "submission") == [entry.name for entry in found.apart]
-                assert column(app, "not ranked", "because") == [entry.because for entry in found.apart]
+def test_ranking_is_the_ranking(full_board: Board) -> None:
+    for summary in lists(full_board):
+        found, app = ranking(full_board, summary.key), page("ranking", **parameters_of(summary))
+        if found.ranked:
+            assert column(app, "ranking", "submission") == [entry.name for entry in found.ranked]
+            assert column(app, "ranking", "rank") == [str(entry.rank) for entry in found.ranked]
+            assert column(app, "ranking", "geomean") == [
+                f"{entry.geomean.value:.4f}" for entry in found.ranked if entry.geomean
+            ]
+            assert set(column(app, "ranking", "verified")) == {"8/8"}
+        if found.apart:
+            assert column(app, "not ranked", "submission") == [entry.name for entry in found.apart]
+            assert column(app, "not ranked", "because") == [entry.because for entry in found.apart]
+
+
+@pytest.mark.parametrize(("name", "sent"), [("ranking", 3), ("submission", 4), ("shape", 7), ("compare", 3), ("history", 3)])
+def test_a_page_asks_once_and_a_second_visit_asks_for_the_revision_alone(name: str, sent: int) -> None:
+    here = ui.board()
+    ui._answer.cache_clear()
+    with statements(here) as first:
+        page(name)
+    with statements(here) as second:
+        page(name)
+    assert len([each for each in first if "revision" not in each.text]) == sent
+    assert {each.text for each in second} == {each.text for each in first if "revision" in each.text}
 
 
 def test_columns_and_order_come_from_the_address() -> None:
@@ -145,18 +149,16 @@ def test_filters_leave_only_lists_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("view", ["Overview", "Heatmap", "Roofline", "Shapes", "Source", "Verification", "Provenance"])
-def test_every_view_of_every_submission(folder: Path, view: str) -> None:
-    with Board(Database.open(str(folder / "board.sqlite"))) as board:
-        names = [each.run for each in runs(board)]
+def test_every_view_of_every_submission(full_board: Board, view: str) -> None:
+    names = [each.run for each in runs(full_board)]
     for run in names:
         app = page("submission", run=run, view=view)
         assert not app.error
         assert run in html(app) or view != "Provenance"
 
 
-def test_text_of_others_is_shown_as_it_is(folder: Path) -> None:
-    with Board(Database.open(str(folder / "board.sqlite"))) as board:
-        (run,) = (each.run for each in runs(board, name="evil"))
+def test_text_of_others_is_shown_as_it_is(full_board: Board) -> None:
+    (run,) = (each.run for each in runs(full_board, name="evil"))
     for view in ("Overview", "Source", "Provenance"):
         body = html(page("submission", run=run, view=view))
         assert "<script>window" not in body
@@ -169,9 +171,8 @@ def test_text_of_others_is_shown_as_it_is(folder: Path) -> None:
     assert "</pre><script>" in code.value
 
 
-def test_heatmap_of_one_panel_is_a_link(folder: Path) -> None:
-    with Board(Database.open(str(folder / "board.sqlite"))) as board:
-        (run,) = (each.run for each in runs(board, name="fast"))
+def test_heatmap_of_one_panel_is_a_link(full_board: Board) -> None:
+    (run,) = (each.run for each in runs(full_board, name="fast"))
     app = page("submission", run=run, view="Heatmap", panel="m", only="128")
     spec = app.get("plotly_chart")[0].proto.spec
     assert "M = 128" in spec
@@ -179,10 +180,9 @@ def test_heatmap_of_one_panel_is_a_link(folder: Path) -> None:
     assert '"128x64x128"' in spec
 
 
-def test_shape_page_shows_everybody_fastest_first(folder: Path) -> None:
-    with Board(Database.open(str(folder / "board.sqlite"))) as board:
-        key = choose_list(board)
-        rows = at_shape(board, key, "128x64x128")
+def test_shape_page_shows_everybody_fastest_first(full_board: Board) -> None:
+    key = choose_list(full_board)
+    rows = at_shape(full_board, key, "128x64x128")
     app = page("shape", shape="128x64x128")
     names = column(app, "shape 128x64x128", "contender")
     assert len(names) == len(rows) + 1
@@ -198,19 +198,16 @@ def test_shapes_that_are_none(shape: str, said: str) -> None:
     assert said in "".join(error.value for error in app.error) + html(app)
 
 
-def test_samples_that_are_elsewhere_are_said_to_be(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leaderboard import samples
-
-    samples.opened.cache_clear()
+def test_samples_that_are_elsewhere_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cache in (samples.opened, ui._answer):
+        cache.cache_clear()
     monkeypatch.setattr(samples, "HEADER", "absent.json")
-    monkeypatch.setenv("HGEMM_DATABASE", f"sqlite:///{folder}/../{folder.name}/board.sqlite")
     assert "is not on this machine" in html(page("shape", shape="128x64x128"))
 
 
-def test_compare_puts_differences_first_and_finds_the_faster(folder: Path) -> None:
-    with Board(Database.open(str(folder / "board.sqlite"))) as board:
-        (a,) = (each.run for each in runs(board, name="fast"))
-        b = next(each.run for each in runs(board, name="slow") if each.version == "1.0.0")
+def test_compare_puts_differences_first_and_finds_the_faster(full_board: Board) -> None:
+    (a,) = (each.run for each in runs(full_board, name="fast"))
+    b = next(each.run for each in runs(full_board, name="slow") if each.version == "1.0.0")
     app = page("compare", a=a, b=b)
     body = html(app)
     assert body.index('aria-label="differences"') < body.index('aria-label="compare offline cold"')
@@ -222,9 +219,8 @@ def test_compare_puts_differences_first_and_finds_the_faster(folder: Path) -> No
     assert verdicts["128x64x128"] == "B is faster"
 
 
-def test_compare_of_devices_asks_first(folder: Path) -> None:
-    with Board(Database.open(str(folder / "board.sqlite"))) as board:
-        a, b = ((next(each.run for each in runs(board, name=name))) for name in ("fast", "cpu"))
+def test_compare_of_devices_asks_first(full_board: Board) -> None:
+    a, b = ((next(each.run for each in runs(full_board, name=name))) for name in ("fast", "cpu"))
     app = page("compare", a=a, b=b)
     assert "do not mean the same" in app.warning[0].value
     assert "aria-label" not in html(app)

@@ -6,13 +6,13 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from boards import HOSTILE_AUTHOR, HOSTILE_TEXT, make_board
+from boards import HOSTILE_AUTHOR, HOSTILE_TEXT
 from browsers import FLAGS, Server, chromium
 from sqlalchemy import update
 
@@ -23,57 +23,49 @@ from leaderboard.queries import choose_list, ranking, runs
 from leaderboard.store import Board, shipped
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import BrowserContext, Page
 
 pytestmark = pytest.mark.chromium
+
+one_database = pytest.mark.parametrize("new_url", ["sqlite"], indirect=True)
+"""Of tests of what a browser makes of a page, whatever database it comes from."""
 
 LINK = "text=Permalink of this view"
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def context() -> Iterator[BrowserContext]:
+    """One for all tests, which find the app's scripts in its cache as a second visitor of the same browser does."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
-        yield found
-        found.close()
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        context = browser.new_context(viewport={"width": 1280, "height": 1000}, accept_downloads=True)
+        context.set_default_timeout(30_000)
+        yield context
+        browser.close()
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 1000}, accept_downloads=True)
-    context.set_default_timeout(30_000)
+def page(context: BrowserContext) -> Iterator[Page]:
     page = context.new_page()
     yield page
-    context.close()
+    page.close()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("browser")
-    make_board(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def app(folder: Path) -> Iterator[str]:
-    """Address of the app on the board of `folder` alone: what is shipped counts as published there already."""
-    with _serving(folder / "board.sqlite", folder) as server:
+def app(full_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the app on that board."""
+    with serving(full_url, tmp_path_factory.mktemp("app")) as server:
         yield server.url
 
 
-@pytest.fixture(scope="module")
-def board(folder: Path) -> Iterator[Board]:
-    with Board(Database.open(str(folder / "board.sqlite"))) as board:
-        yield board
-
-
-def _serving(database: Path, folder: Path) -> Server:
+def serving(url: str, folder: Path) -> Server:
+    """The app on what a database holds alone: what is shipped counts as published there already."""
     digest = hashlib.sha256(b"".join((each / JOURNAL).read_bytes() for each in shipped())).hexdigest()
-    with Database.open(str(database)).writing() as session:
+    with Board(Database.open(url)) as board, board.database.writing() as session:
         session.execute(update(BoardState).values(shipped_sha256=digest))
-    return Server(database, folder / "cache")
+    return Server(url, folder / "cache")
 
 
 def run_named(board: Board, name: str) -> str:
@@ -141,8 +133,8 @@ def test_the_permalink_names_everything_and_leads_to_the_same_view(page: Page, a
     assert rows_of(page, "ranking") == before
 
 
-def test_a_click_on_the_heatmap_leads_to_the_shape(page: Page, app: str, board: Board) -> None:
-    page.goto(f"{app}/submission?run={run_named(board, 'fast')}&view=Heatmap&only=128")
+def test_a_click_on_the_heatmap_leads_to_the_shape(page: Page, app: str, full_board: Board) -> None:
+    page.goto(f"{app}/submission?run={run_named(full_board, 'fast')}&view=Heatmap&only=128")
     settled(page)
     plot = page.locator(".stPlotlyChart .nsewdrag").first
     plot.wait_for()
@@ -157,11 +149,11 @@ def test_a_click_on_the_heatmap_leads_to_the_shape(page: Page, app: str, board: 
     assert "fast 1.0.0" in [row[0] for row in rows_of(page, "shape 128x64x128")]
     page.get_by_role("link", name="fast 1.0.0").first.click()
     page.wait_for_url("**/submission?*")
-    assert query_of(page)["run"] == [run_named(board, "fast")]
+    assert query_of(page)["run"] == [run_named(full_board, "fast")]
 
 
-def test_compare_of_two_submissions(page: Page, app: str, board: Board) -> None:
-    page.goto(f"{app}/compare?a={run_named(board, 'fast')}&b={run_named(board, 'slow')}")
+def test_compare_of_two_submissions(page: Page, app: str, full_board: Board) -> None:
+    page.goto(f"{app}/compare?a={run_named(full_board, 'fast')}&b={run_named(full_board, 'slow')}")
     settled(page)
     differs = {row[0]: row[3] for row in rows_of(page, "differences")[1:]}
     assert "device.uuid" in differs
@@ -195,15 +187,16 @@ def test_downloads_are_what_is_shown(page: Page, app: str) -> None:
     assert [row["submission"] for row in found] == [row[1] for row in shown[1:]]
 
 
-def test_the_page_is_the_ranking(page: Page, app: str, board: Board) -> None:
+def test_the_page_is_the_ranking(page: Page, app: str, full_board: Board) -> None:
     page.goto(app)
     settled(page)
-    found = ranking(board, choose_list(board))
+    found = ranking(full_board, choose_list(full_board))
     assert [row[:2] for row in rows_of(page, "ranking")[1:]] == [[str(entry.rank), entry.name] for entry in found.ranked]
     assert [row[0] for row in rows_of(page, "not ranked")[1:]] == [entry.standing.value for entry in found.apart]
 
 
-def test_text_of_others_is_shown_and_never_executed(page: Page, app: str, board: Board) -> None:
+@one_database
+def test_text_of_others_is_shown_and_never_executed(page: Page, app: str, full_board: Board) -> None:
     page.goto(app)
     settled(page)
     assert HOSTILE_AUTHOR in [row[-1] for row in rows_of(page, "ranking")]
@@ -212,7 +205,7 @@ def test_text_of_others_is_shown_and_never_executed(page: Page, app: str, board:
     assert f"'{HOSTILE_AUTHOR}" in [
         row["authors"] for row in csv.DictReader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8")))
     ]
-    run = run_named(board, "evil")
+    run = run_named(full_board, "evil")
     for view in ("Overview", "Heatmap", "Source", "Provenance"):
         page.goto(f"{app}/submission?run={run}&view={view}")
         settled(page)
@@ -224,25 +217,27 @@ def test_text_of_others_is_shown_and_never_executed(page: Page, app: str, board:
     assert page.locator('img[src="x"]').count() == 0
 
 
-def test_an_empty_board_says_what_to_do_on_every_page(page: Page, tmp_path: Path) -> None:
-    with _serving(tmp_path / "empty.sqlite", tmp_path) as server:
-        page.goto(f"{server.url}/history")
-        page.get_by_role("link", name="Published").wait_for()
-        for name in ("", "submission", "shape", "compare", "history"):
-            page.goto(f"{server.url}/{name}")
-            page.get_by_text("hgemm publish runs/NAME").wait_for()
-            assert page.locator('[data-testid="stException"]').count() == 0
+@one_database
+def test_an_empty_board_says_what_to_do_on_every_page(page: Page, new_url: Callable[[], str], tmp_path: Path) -> None:
+    with serving(new_url(), tmp_path) as server:
         page.goto(f"{server.url}/published")
         page.get_by_text("Reported by the CUDA-L2 project").wait_for()
+        for name in ("Ranking", "Submission", "Shape", "Compare", "History"):
+            page.get_by_role("link", name=name).click()
+            page.get_by_role("heading", name=name if name != "Submission" else "No run is published").wait_for()
+            page.get_by_text("hgemm publish runs/NAME").wait_for()
+            assert page.locator('[data-testid="stException"]').count() == 0
 
 
-def test_no_page_is_wider_than_a_phone(browser: Browser, app: str, board: Board) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
-    page = context.new_page()
-    views = [f"submission?run={run_named(board, 'fast')}&view={view}" for view in ("Overview", "Heatmap", "Shapes", "Source")]
+@one_database
+def test_no_page_is_wider_than_a_phone(page: Page, app: str, full_board: Board) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme="dark")
+    views = [
+        f"submission?run={run_named(full_board, 'fast')}&view={view}" for view in ("Overview", "Heatmap", "Shapes", "Source")
+    ]
     for address in ("", *views, "shape", "compare", "history", "method", "published"):
         page.goto(f"{app}/{address}")
         page.wait_for_selector("h2")
         page.wait_for_selector(LINK if address not in ("method", "published") else "table")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
-    context.close()

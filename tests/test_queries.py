@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import synthetic
+from boards import statements
 from runs import COLD, WARM, Recipe, make_run
-from sqlalchemy import event
 
 from harness.model import DataError
 from harness.profiles import load_profile
@@ -23,26 +22,10 @@ from leaderboard.store import Board
 RECIPE = Recipe(shapes="64x64x64,128x64x64,4096x4096x64", measures=(COLD, WARM))
 
 
-@contextlib.contextmanager
-def statements(board: Board) -> Iterator[list[str]]:
-    """Statements sent to the database meanwhile, without those that begin or end a transaction."""
-    sent: list[str] = []
-
-    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
-        if not statement.startswith(("BEGIN", "PRAGMA")):
-            sent.append(statement)
-
-    event.listen(board.database.engine, "before_cursor_execute", note)
-    try:
-        yield sent
-    finally:
-        event.remove(board.database.engine, "before_cursor_execute", note)
-
-
 ALL_QUERIES: dict[str, tuple[Callable[[Board, str, str], object], int]] = {
     "lists": (lambda board, run, tree: lists(board), 1),
-    "ranking": (lambda board, run, tree: ranking(board, choose_list(board)), 2),
-    "history": (lambda board, run, tree: history(board, choose_list(board)), 2),
+    "ranking": (lambda board, run, tree: ranking(board, choose_list(board)), 3),
+    "history": (lambda board, run, tree: history(board, choose_list(board)), 3),
     "runs": (lambda board, run, tree: runs(board), 1),
     "run": (lambda board, run, tree: run_details(board, run), 1),
     "scores": (lambda board, run, tree: run_scores(board, run), 1),
@@ -65,6 +48,19 @@ def test_statements_do_not_grow_with_the_board(board: Board, name: str, submissi
         found = query(board, newest.run, newest.tree_sha256)
     assert found
     assert len(sent) == expected, sent
+
+
+def test_a_ranking_loads_a_run_once_and_of_its_regimes_the_figure_alone(board: Board) -> None:
+    synthetic.fill(board, 20, "quick")
+    key = choose_list(board)
+    with statements(board) as sent:
+        found = ranking(board, key)
+    loaded = {len(rows[0]): len(rows) for each in sent if (rows := each.rows(board))}
+    regimes = sum(len(entry.regimes) for entry in (*found.ranked, *found.apart))
+    assert regimes == 18 * 4
+    narrow, wide = sorted(loaded)
+    assert loaded == {3: regimes, wide: 20}
+    assert narrow == 3
 
 
 def test_shape_rows_hold_the_figures_of_the_records(board: Board, tmp_path: Path) -> None:

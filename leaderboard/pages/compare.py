@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from harness.compare import Comparison, compare, differences
 from leaderboard import ui
+from leaderboard.comparing import compared, forbidding_fields
 from leaderboard.links import parameters_of_run
 from leaderboard.queries import run_details
-from leaderboard.samples import opened
 from leaderboard.sentences import describe_measure
-from leaderboard.store import Board
 from leaderboard.views import comparison_table, difference_table
 
 
@@ -50,18 +48,6 @@ def _compare(a: str, b: str) -> None:
         ui.note(describe_measure(measure, found.false_discovery_rate))
         parameters = parameters_of_run(details, measure.measure, "best")
         ui.show_table(comparison_table(measure, ui.LINKS, parameters), f"compare-{measure.measure}".replace("/", "-"))
-
-
-def forbidding_fields(board: Board, a: str, b: str) -> tuple[str, ...]:
-    """What forbids comparing two published runs."""
-    found = differences(*(opened(run_details(board, run).path) for run in (a, b)))
-    return tuple(each.field for each in found if each.importance == "forbids")
-
-
-def compared(board: Board, a: str, b: str, force: bool) -> Comparison:
-    """The comparison of two published runs."""
-    first, second = (opened(run_details(board, run).path) for run in (a, b))
-    return compare(first, second, force)
 
 
 ui.run(render)

@@ -11,15 +11,10 @@ from harness.record import SUBMISSION, Measure
 from leaderboard import ui
 from leaderboard.charts import latency_cdf
 from leaderboard.links import parameters_of
-from leaderboard.queries import ranking, run_details
-from leaderboard.ranking import RankingKey
 from leaderboard.samples import samples_at
 from leaderboard.sentences import describe_list, describe_shape
-from leaderboard.shape_queries import ContenderRow, at_shape, shape_details
-from leaderboard.store import Board
+from leaderboard.shape_queries import ContenderRow, at_shape, shape_details, usual_shape
 from leaderboard.views import contender_table
-
-USUAL = "4096x4096x4096"
 
 
 def render() -> None:
@@ -40,13 +35,6 @@ def render() -> None:
     else:
         ui.note(f"No run on this list verified {shape} in this measure.")
     ui.permalink({"shape": shape, **parameters_of(chosen)}, "run")
-
-
-def usual_shape(board: Board, key: RankingKey) -> str:
-    """The shape that the page opens with: a middling one of the list's set."""
-    found = ranking(board, key)
-    shapes = run_details(board, [*found.ranked, *found.apart][0].runs[0].run).header.shapes
-    return USUAL if USUAL in shapes else shapes[len(shapes) // 2]
 
 
 def _samples(rows: tuple[ContenderRow, ...], shape: str, measure: Measure) -> None:
