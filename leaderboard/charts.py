@@ -39,6 +39,7 @@ REGIME_COLOURS = {
 }
 CONTENDER_COLOURS = ("#d95f0e", "#3182bd", "#2ca25f", "#8c6bb1", "#c51b8a", "#7d8590")
 TICKS = (0.5, 0.7, 1.0, 1.4, 2.0)
+HISTORY_SYMBOLS = {"best so far": "circle", "superseded": "circle-open"}
 
 
 class Axes(NamedTuple):
@@ -73,7 +74,7 @@ def speedup_heatmap(rows: Sequence[ShapeRow], panel: str = "k", only: int | None
         shared_xaxes=True,
         shared_yaxes=True,
         horizontal_spacing=0.012,
-        vertical_spacing=0.14 / lines,
+        vertical_spacing=0.22 / lines,
     )
     xs, ys = _sizes(rows, axes.x), _sizes(rows, axes.y)
     for place, value in enumerate(values):
@@ -210,18 +211,15 @@ def latency_cdf(samples_ns: Mapping[str, Sequence[float]]) -> go.Figure:
 
 
 def history_chart(points: Sequence[HistoryPoint]) -> go.Figure:
-    """Scores of all runs on a list over time, one colour per author; each author's best so far is joined."""
+    """Scores of all runs on a list over time, one colour per author: the best so far joined, crosses do not count."""
     figure = go.Figure()
     authors = sorted({point.author for point in points if point.geomean is not None})
     for author, colour in zip(authors, CONTENDER_COLOURS * (len(authors) or 1), strict=False):
         those = [point for point in points if point.author == author and point.geomean is not None]
-        best = [point for point in those if point.is_best]
-        for part, symbol, name in (
-            (best, "circle", author),
-            ([point for point in those if not point.is_best], "circle-open", f"{author}, superseded"),
-        ):
-            if part:
-                figure.add_trace(_history_trace(part, name, colour, symbol))
+        for then in sorted({point.then for point in those}, key=lambda then: (then not in HISTORY_SYMBOLS, then)):
+            part = [point for point in those if point.then == then]
+            name = author if part[0].is_best else f"{author}, {then}"
+            figure.add_trace(_history_trace(part, name, colour, HISTORY_SYMBOLS.get(then, "x")))
     figure.add_hline(y=1, line={"color": EVEN, "dash": "dot", "width": 1})
     figure.update_xaxes(title_text="run ended, UTC", type="date", range=_days_around(points))
     figure.update_yaxes(title_text="geometric mean speedup")

@@ -31,7 +31,7 @@ from leaderboard.published import headline
 from leaderboard.queries import ListSummary, choose_list, history, lists, ranking, run_details, runs
 from leaderboard.report import Downloads, Page, Section, figure_html, plotly_source, render, run_page, table_section, write
 from leaderboard.run_content import RunContent
-from leaderboard.sentences import NOT_MEASURED, describe_list, describe_shape
+from leaderboard.sentences import HOW_TO_READ, NOT_MEASURED, describe_list, describe_shape
 from leaderboard.shape_queries import at_shape
 from leaderboard.store import Board, Progress
 from leaderboard.tables import Column, Row, Table
@@ -107,7 +107,7 @@ class Site:
         sections.append(Section("History", figure=figure_html(history_chart(points)), figure_links=f"{root}runs/*.html"))
         sections.append(table_section("", past, self._downloads(past, f"history-{name}")))
         sections.append(table_section("Lists", lists_table(lists(self.board), root)))
-        return Page("Ranking", tuple(sections), (describe_list(summary),))
+        return Page("Ranking", tuple(sections), (describe_list(summary), HOW_TO_READ))
 
     def _run(self, run: str) -> None:
         content = RunContent.published(self.board, run)
@@ -130,7 +130,7 @@ class Site:
 
     def _shape_page(self, summary: ListSummary, problem: Problem) -> Page:
         rows = at_shape(self.board, summary.key, str(problem))
-        table = contender_table(rows, StaticLinks("../../"), summary.key.device, str(problem))
+        table = contender_table(rows, StaticLinks("../../"), summary.key, str(problem))
         notes = (describe_shape(problem, load_profile(summary.key.device)), describe_list(summary))
         nothing = () if rows else (f"No run on this list verified {problem} in this measure.",)
         return Page(str(problem), (table_section("", table),), (*notes, *nothing))

@@ -20,6 +20,7 @@ from leaderboard.models import ALL_REGIMES, FileRow, Origin, RunRow, ScoreRow, S
 from leaderboard.ranking import Entry, Ranking, RankingKey, ScoredRun, Standing, rank
 from leaderboard.store import Board
 
+VALID = {Standing.RANKED, Standing.SUPERSEDED}
 DEFAULTS = {"mode": Mode.OFFLINE, "l2_state": L2State.COLD, "baseline": BEST, "origin": Origin.OPERATOR}
 """What a filter that is not given means, where there is such a list."""
 
@@ -117,6 +118,13 @@ class HistoryPoint(NamedTuple):
     is_best: bool
     """Whether it was its author's best valid run on the list when it ended, and so not superseded from the start."""
 
+    @property
+    def then(self) -> str:
+        """What it was when it ended; of one that is not valid, why it is not."""
+        if self.is_best or self.geomean is None:
+            return "best so far" if self.is_best else "no score"
+        return "superseded" if self.standing in VALID else self.standing.value.replace("_", " ")
+
 
 def lists(board: Board) -> tuple[ListSummary, ...]:
     """Every list, that with the most runs first."""
@@ -188,9 +196,8 @@ def history(board: Board, key: RankingKey) -> tuple[HistoryPoint, ...]:
     points = []
     for run in sorted(scored, key=lambda each: (each.ended_utc, each.run)):
         author, standing = run.authors[0], entries[run.tree_sha256].standing
-        valid = standing in {Standing.RANKED, Standing.SUPERSEDED} and run.geomean is not None
-        low = run.geomean.low if run.geomean is not None else 0.0
-        is_best = valid and low > best.get(author, 0.0)
+        low = run.geomean.low if run.geomean is not None and standing in VALID else 0.0
+        is_best = low > best.get(author, 0.0)
         if is_best:
             best[author] = low
         points.append(

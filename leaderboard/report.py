@@ -20,6 +20,7 @@ from harness.scores import BEST
 from leaderboard.charts import roofline, speedup_against_roof, speedup_heatmap
 from leaderboard.links import Links, NoLinks, parameters_of_run
 from leaderboard.run_content import RunContent
+from leaderboard.sentences import describe_run, describe_verification
 from leaderboard.tables import Table
 from leaderboard.views import manifest_table, provenance_table, score_table, shape_table, verification_table, worst_rows
 
@@ -104,9 +105,11 @@ def run_page(content: RunContent, links: Links, shape_links: str = "") -> Page:
             Section(f"Shapes, {where}", html=shape_table(rows, links, parameters).html("shapes")),
         ]
     sections += [Section(f"Source: {file.name}", html=source_html(file.name, file.content)) for file in content.files]
-    sections.append(Section("Verification", html=verification_table(content.verifications).html("verification")))
+    compared = (describe_verification(content.verifications),)
+    sections.append(Section("Verification", compared, verification_table(content.verifications).html("verification")))
     sections.append(Section("Provenance", html=provenance_table(details).html("provenance")))
-    notes = (details.description, *((f"Does not rank: {details.because}",) if details.because else ()))
+    apart = (f"Does not rank: {details.because}",) if details.because else ()
+    notes = (describe_run(details, content.scores), details.description, *apart)
     return Page(f"{summary.name} {summary.version} on {details.header.device.name}", tuple(sections), notes)
 
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable, Sequence
+
 from harness.compare import MeasureComparison
 from harness.problem import Problem
 from harness.profiles import DeviceProfile
-from harness.scores import regime
-from leaderboard.queries import ListSummary
+from harness.record import Status
+from harness.scores import BEST, regime
+from leaderboard.examine import protocol_label
+from leaderboard.models import Origin
+from leaderboard.queries import ListSummary, RunDetails, ScoreLine
+from leaderboard.shape_queries import VerificationRow
 
 NOT_MEASURED = (
     "Reported by others, not measured here, so never ranked beside what was. Their method differs from "
     "ours: an arithmetic mean of ratios, other clocks, other inputs, no check of the timed outputs."
 )
+
+HOW_TO_READ = (
+    "A speedup is the baseline's time over the submission's: above 1 the submission is faster. geomean is the geometric mean "
+    "over all shapes of the set with its 95 % interval, and rank the places that the intervals allow; `best` is the fastest "
+    "baseline of each shape. What is not verified at every shape does not rank."
+)
+ORIGINS = {Origin.OPERATOR: "measured here", Origin.REPORTED: "reported by others, not measured here"}
 
 
 def describe_list(summary: ListSummary) -> str:
@@ -20,8 +34,51 @@ def describe_list(summary: ListSummary) -> str:
     libraries = f"cuBLAS {key.cublas}, driver {key.driver}" if key.cublas else f"kernel {key.driver}"
     return (
         f"{summary.device_name}, track {key.track}, kind {key.kind}, {key.mode}/{key.l2_state}, against {key.baseline}; "
-        f"{summary.shapes} shapes ({summary.shape_set}), protocol {key.protocol}, {libraries}, measured by {key.origin}, "
+        f"{summary.shapes} shapes ({summary.shape_set}), protocol {key.protocol}, {libraries}, {ORIGINS[key.origin]}, "
         f"{summary.runs} run{'s' if summary.runs > 1 else ''}."
+    )
+
+
+def describe_run(details: RunDetails, scores: Iterable[ScoreLine]) -> str:
+    """What came out of a run, in a sentence."""
+    summary = details.summary
+    verified = f"{summary.verified} of {summary.shapes} shapes verified"
+    if summary.verified < summary.shapes:
+        return f"{verified}, so there is no score."
+    parts = [
+        f"{line.mode}/{line.l2_state} {line.geomean.value:.4f} ({line.geomean.low:.4f}-{line.geomean.high:.4f})"
+        for line in scores
+        if line.baseline == BEST and line.regime is None and line.geomean is not None
+    ]
+    return f"Geometric mean speedup over the best baseline, with its 95 % interval: {', '.join(parts)}. {verified}."
+
+
+def run_badges(details: RunDetails) -> list[str]:
+    """What to know of a run before its figures."""
+    summary, header = details.summary, details.header
+    words = [header.submission.kind.value, *details.badges, f"{summary.verified}/{summary.shapes} verified"]
+    words += [header.device.name, f"track {header.submission.track}", f"protocol {protocol_label(header.protocol)}"]
+    words += ["reported, not measured here"] if summary.origin is Origin.REPORTED else []
+    return list(dict.fromkeys(words + (["does not rank"] if details.because else [])))
+
+
+def command_line(command: Sequence[str]) -> str:
+    """The command that measured a run, as it is typed; early runs recorded the path of the program."""
+    program, *arguments = command or ("",)
+    return shlex.join(["hgemm" if program.endswith("__main__.py") else program, *arguments])
+
+
+def describe_verification(rows: Sequence[VerificationRow]) -> str:
+    """What verification compared in a run, in a sentence."""
+    found = [row.verification for row in rows]
+    draws = [draw for each in found for draw in each.draws]
+    ratios = [draw.bound_ratio for draw in draws if draw.bound_ratio is not None]
+    return (
+        f"{sum(row.status is Status.VERIFIED for row in rows)} of {len(rows)} shapes that were computed are verified. "
+        f"{sum(draw.outputs for draw in draws):,} outputs were compared with float64 before timing; of the timed ones "
+        f"{sum(each.timed_outputs_checked for each in found):,} were compared and "
+        f"{sum(each.timed_outputs_projected for each in found):,} checked by projection. The largest error is "
+        f"{max(ratios, default=0.0):.3f} of its bound; inexact on exact inputs: {sum(draw.inexact for draw in draws)} outputs."
     )
 
 

@@ -35,6 +35,8 @@ class Column(NamedTuple):
     """Address that the cell leads to; empty for none."""
     badge: bool = False
     """Whether words of the cell are drawn as badges."""
+    prose: bool = False
+    """Whether the cell holds long text, which is wrapped and not cut."""
 
 
 class Table(NamedTuple):
@@ -97,6 +99,11 @@ def harmless(value: Value) -> Value:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
+def badges(words: Iterable[str]) -> Markup:
+    """Words, each in a frame."""
+    return Markup(" ".join(map(_badge, words)))
+
+
 def figure(places: int, unit: str = "") -> Callable[[Value], str]:
     """Shows a number with that many decimals."""
     return lambda value: "" if value is None else f"{float(value):,.{places}f}{unit}"
@@ -108,8 +115,10 @@ def percent(value: Value) -> str:
 
 
 def microseconds(value: Value) -> str:
-    """Shows nanoseconds as microseconds with four digits."""
-    return "" if value is None else f"{float(value) / 1e3:,.4g}" if float(value) < 1e7 else f"{float(value) / 1e3:,.0f}"
+    """Shows nanoseconds as microseconds with four digits, trailing zeros too."""
+    if value is None:
+        return ""
+    return f"{float(value) / 1e3:#,.4g}".rstrip(".") if float(value) < 9_999_500 else f"{float(value) / 1e3:,.0f}"
 
 
 def _sort_key(value: Value) -> tuple[int, float, str]:
@@ -122,7 +131,7 @@ def _is_numeric(rows: Sequence[Row], name: str) -> bool:
 
 # Plain text put together, for speed: whatever is not written here goes through `escape`.
 def _head(column: Column, right: bool) -> str:
-    return f'<th scope="col" title="{escape(column.help)}"{_RIGHT if right else ""}>{escape(column.title)}</th>'
+    return f'<th scope="col" title="{escape(column.help)}"{_class(column, right)}>{escape(column.title)}</th>'
 
 
 def _cell(row: Row, column: Column, right: bool) -> str:
@@ -130,11 +139,12 @@ def _cell(row: Row, column: Column, right: bool) -> str:
     shown = " ".join(map(_badge, text.split())) if column.badge else escape(text)
     link = column.link(row) if column.link else ""
     inner = f'<a href="{escape(link)}">{shown}</a>' if link else shown
-    return f"<td{_RIGHT if right else ''}>{inner}</td>"
+    return f"<td{_class(column, right)}>{inner}</td>"
+
+
+def _class(column: Column, right: bool) -> str:
+    return ' class="hg-n"' if right else ' class="hg-prose"' if column.prose else ""
 
 
 def _badge(word: str) -> str:
     return f'<span class="hg-badge">{escape(word)}</span>'
-
-
-_RIGHT = ' class="hg-n"'

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -30,6 +30,24 @@ PLOT = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", 
 
 _boards: dict[str, Board] = {}
 _opening = threading.Lock()
+
+
+class Arrangement(NamedTuple):
+    """How a visitor wants to see a table."""
+
+    find: str
+    columns: list[str]
+    by: str
+    """Title of the column that sorts it; the first one leaves the order as it is."""
+    up: bool
+    keys: tuple[str, ...]
+    """Of its widgets, for the permalink."""
+
+    def of(self, table: Table) -> Table:
+        """The table as it is wanted."""
+        if self.by != table.columns[0].title:
+            table = table.sorted_by(self.by, descending=not self.up)
+        return table.only(self.columns).matching(self.find)
 
 
 def begin(title: str) -> None:
@@ -104,6 +122,24 @@ def one_of(label: str, options: Sequence[str], key: str) -> str:
         label, options, default=options[0], required=True, key=key, label_visibility="collapsed", bind="query-params"
     )
     return chosen or options[0]
+
+
+def arrange(titles: Sequence[str], usual: Sequence[str] = (), prefix: str = "") -> Arrangement:
+    """What to find, which columns and which order, in the sidebar and in the address.
+
+    Args:
+        titles: of the table's columns.
+        usual: those shown at first; default all.
+        prefix: of the parameters in the address, where a page has several tables.
+    """
+    keys = tuple(f"{prefix}{name}" for name in ("find", "columns", "sort", "up"))
+    with st.sidebar:
+        find = st.text_input("Find", key=keys[0], bind="query-params", placeholder="any text of a row")
+    with st.sidebar.expander("Columns and order"):
+        columns = st.multiselect("Columns", titles, list(usual or titles), key=keys[1], bind="query-params")
+        by = st.selectbox("Sort by", titles, key=keys[2], bind="query-params") or titles[0]
+        up = by != titles[0] and st.toggle("Lowest first", key=keys[3], bind="query-params")
+    return Arrangement(find, columns, by, up, keys)
 
 
 def show_table(table: Table, name: str, none: str = "Nothing to show.") -> None:

@@ -9,11 +9,12 @@ from harness.importers.published import ReportedTable
 from harness.problem import Problem
 from harness.profiles import load_profile
 from harness.record import SUBMISSION, Interval
-from harness.scores import Regime
+from harness.scores import BEST, Regime
 from leaderboard.links import Links
 from leaderboard.published import Headline
 from leaderboard.queries import HistoryPoint, RunDetails, ScoreLine
 from leaderboard.ranking import Entry, Ranking, RankingKey
+from leaderboard.sentences import command_line
 from leaderboard.shape_queries import ContenderRow, ShapeRow, VerificationRow
 from leaderboard.tables import Column, Row, Table, Value, figure, microseconds, percent
 
@@ -28,18 +29,21 @@ def apart_table(ranking: Ranking, links: Links) -> Table:
     """The entries that do not rank, with their reasons."""
     columns = (
         Column("standing", "standing", lambda value: str(value).replace("_", " "), "Why it is not ranked"),
-        *_entry_columns(links),
-        Column("because", "because"),
+        *_entry_columns(links)[:1],
+        Column("because", "because", prose=True),
+        *_entry_columns(links)[1:],
     )
     return Table(columns, _entry_rows(ranking.apart, ranking.key))
 
 
 def score_table(scores: Iterable[ScoreLine]) -> Table:
-    """A run's scores, whole set first, then regimes."""
+    """A run's scores; over the whole set alone they need no column for the regime."""
+    scores = tuple(scores)
+    regime = Column("regime", "shapes of regime", lambda value: str(value).replace("_", " "))
     columns = (
         Column("measure", "measure", help="Mode and state of the L2 cache"),
         Column("baseline", "against"),
-        Column("regime", "shapes of regime", lambda value: str(value).replace("_", " ")),
+        *([regime] if any(line.regime is not None for line in scores) else []),
         Column("shapes", "shapes"),
         *_interval_columns("geomean", "geomean", "Geometric mean of speedups; above 1 the submission wins"),
         Column("total_time", "total time", figure(3), "Baseline's summed time over the submission's"),
@@ -84,9 +88,21 @@ def worst_rows(rows: Iterable[ShapeRow], count: int = 10) -> list[ShapeRow]:
     return sorted(known, key=lambda row: (row.speedup or 0.0, row.shape))[:count]
 
 
-def contender_table(rows: Sequence[ContenderRow], links: Links, profile_name: str, shape: str) -> Table:
-    """Who is how fast at a shape, the fastest first, baselines of every run and the speed-of-light time among them."""
-    profile, problem = load_profile(profile_name), Problem.parse(shape)
+def contender_table(
+    rows: Sequence[ContenderRow], links: Links, key: RankingKey, shape: str, every_baseline: bool = False
+) -> Table:
+    """Who is how fast at a shape, the fastest first, baselines and the speed-of-light time among them.
+
+    Args:
+        rows: everything measured at the shape.
+        links: where the table leads.
+        key: list whose baseline a submission's speedup is over, in its own run.
+        shape: the shape.
+        every_baseline: show baselines of every run; else those of the run of the fastest submission alone.
+    """
+    profile, problem = load_profile(key.device), Problem.parse(shape)
+    fastest = min((row for row in rows if row.contender == SUBMISSION), key=lambda row: row.launch_ns, default=None)
+    over = {row.run: row for row in rows if (row.best if key.baseline == BEST else row.contender == key.baseline)}
     roof_ns = profile.roof_ns(problem)
     columns = (
         Column("contender", "contender", link=lambda row: links.submission(str(row["run"])) if row["run"] else ""),
@@ -94,7 +110,11 @@ def contender_table(rows: Sequence[ContenderRow], links: Links, profile_name: st
         Column("launch_min_ns", "fastest µs", microseconds, "Fastest window, per launch"),
         Column("launch_max_ns", "slowest µs", microseconds, "Slowest window, per launch"),
         Column("share_of_roof", "of roof", percent, "Speed-of-light time over its time"),
-        *_interval_columns("speedup", "speedup", "Its time over that of the submission of its run, in paired rounds"),
+        *_interval_columns(
+            "speedup",
+            "speedup",
+            f"Baseline's time over its run's submission's, in paired rounds; of a submission: over {key.baseline}",
+        ),
         Column("layout", "B"),
         Column("description", "what ran"),
         Column("sm_clock_mhz", "MHz", help="Median clock during the windows"),
@@ -103,10 +123,12 @@ def contender_table(rows: Sequence[ContenderRow], links: Links, profile_name: st
     found = [
         {
             **row._asdict(),
+            **_speedup(over.get(row.run) if row.contender == SUBMISSION else row),
             "contender": f"{row.name} {row.version}" if row.contender == SUBMISSION else row.contender,
             "share_of_roof": roof_ns / row.launch_ns,
         }
         for row in rows
+        if every_baseline or row.contender == SUBMISSION or (fastest is not None and row.run == fastest.run)
     ]
     nothing = dict.fromkeys(column.name for column in columns)
     roof = {**nothing, "contender": "speed of light", "launch_ns": roof_ns, "share_of_roof": 1.0}
@@ -119,15 +141,15 @@ def verification_table(rows: Iterable[VerificationRow]) -> Table:
     columns = (
         Column("shape", "shape"),
         Column("status", "status"),
-        Column("precision_class", "precision class"),
-        Column("rms_relative", "rms relative error", _scientific, "On normal inputs, against float64"),
-        Column("block_rms_relative", "worst 64×64 block", _scientific),
-        Column("bound_ratio", "of error bound", figure(3), "Largest error over its element-wise bound, over all inputs"),
+        Column("precision_class", "precision"),
+        Column("rms_relative", "rms error", _scientific, "Relative, on normal inputs, against float64"),
+        Column("block_rms_relative", "worst block", _scientific, "The same of the worst 64×64 block"),
+        Column("bound_ratio", "of bound", figure(3), "Largest error over its element-wise bound, over all inputs"),
         Column("inexact", "inexact", help="Outputs on exact inputs that are not exact; 0 is required"),
-        Column("outputs", "outputs compared", figure(0)),
-        Column("timed", "timed outputs compared", figure(0), "Outputs of timed windows compared in full with float64"),
-        Column("projected", "timed outputs projected", figure(0), "Outputs of timed windows checked by random projections"),
-        Column("repeatable", "bitwise repeatable"),
+        Column("outputs", "compared", figure(0), "Outputs of the correctness runs, compared with float64"),
+        Column("timed", "timed, compared", figure(0), "Outputs of timed windows compared in full with float64"),
+        Column("projected", "timed, projected", figure(0), "Outputs of timed windows checked by random projections"),
+        Column("repeatable", "repeatable", help="Whether two runs on the same inputs agree in every bit"),
     )
     return Table(columns, tuple(map(_verification_row, rows)))
 
@@ -141,7 +163,7 @@ def provenance_table(details: RunDetails) -> Table:
         "measured": f"{details.summary.created_utc} to {details.summary.ended_utc}",
         "published": details.summary.published_utc,
         "origin": details.summary.origin.value + (f", {details.source}" if details.source else ""),
-        "command": " ".join(header.command),
+        "command": command_line(header.command),
         "harness": header.harness_version,
         "protocol": f"{header.protocol.version} ({header.protocol.purpose}), identity {header.protocol.identity[:12]}",
         "shapes": f"{header.shape_set}, {len(header.shapes)}, SHA-256 {header.shapes_sha256[:12]}",
@@ -178,7 +200,7 @@ def manifest_table(details: RunDetails) -> Table:
 
 def facts_table(facts: Mapping[str, Value]) -> Table:
     """Names and values."""
-    columns = (Column("fact", "fact"), Column("value", "value"))
+    columns = (Column("fact", "fact"), Column("value", "value", prose=True))
     return Table(columns, tuple({"fact": name, "value": value} for name, value in facts.items()))
 
 
@@ -190,7 +212,7 @@ def history_table(points: Iterable[HistoryPoint], links: Links) -> Table:
         Column("author", "author"),
         *_interval_columns("geomean", "geomean", "Geometric mean of speedups of that run"),
         Column("standing", "stands now", lambda value: str(value).replace("_", " ")),
-        Column("then", "then", help="Whether it was its author's best when it ended"),
+        Column("then", "then", help="Whether it was its author's best valid run when it ended"),
         Column("run", "run"),
     )
     rows = [
@@ -200,7 +222,7 @@ def history_table(points: Iterable[HistoryPoint], links: Links) -> Table:
             "author": point.author,
             **_interval("geomean", point.geomean),
             "standing": point.standing.value,
-            "then": "best so far" if point.is_best else "superseded" if point.geomean is not None else "no score",
+            "then": point.then,
             "run": point.run,
         }
         for point in points
@@ -210,7 +232,7 @@ def history_table(points: Iterable[HistoryPoint], links: Links) -> Table:
 
 def difference_table(found: Comparison) -> Table:
     """What differs around two runs."""
-    columns = (Column("field", "differs"), Column("a", "A"), Column("b", "B"), Column("importance", "which"))
+    columns = (Column("field", "differs"), Column("a", "A"), Column("b", "B"), Column("importance", "importance"))
     rows = [{**each.model_dump(mode="json")} for each in found.differences]
     return Table(columns, tuple(rows))
 
@@ -219,9 +241,9 @@ def comparison_table(measure: MeasureComparison, links: Links, key: Mapping[str,
     """Shapes of two runs, the largest significant differences first."""
     columns = (
         Column("shape", "shape", link=lambda row: links.shape(str(row["shape"]), key)),
+        Column("verdict", "verdict"),
         *_interval_columns("relative_ratio", "time A / time B", "Relative to shared baselines; above 1, B is faster"),
         Column("time_ratio", "raw times", figure(3), "Ratio of median times; drift between the runs is in it"),
-        Column("verdict", "verdict"),
         Column("adjusted_p_value", "adjusted p", lambda value: f"{float(value or 0):.1e}", "Adjusted for the number of shapes"),
         Column("shared_baselines", "relative to"),
     )
@@ -278,18 +300,18 @@ def _entry_columns(links: Links) -> tuple[Column, ...]:
     return (
         Column("submission", "submission", link=address),
         *_interval_columns("geomean", "geomean", "Geometric mean of speedups over the set; above 1 it beats the baseline"),
-        Column("win_rate", "wins", percent, "Share of shapes whose speedup is above 1"),
-        Column("total_time", "total time", figure(3), "Baseline's summed time over the submission's; large shapes dominate"),
         Column("verified", "verified", help="Shapes verified of the set, in the run that verified most"),
         Column("kind", "kind", help="device: the harness launches it; native: its own host code; binary: a cubin", badge=True),
         Column("runs", "runs", help="With one run the interval knows nothing of the day and the card"),
+        Column("protocol", "protocol", help="Version of the measurement protocol"),
+        Column("win_rate", "wins", percent, "Share of shapes whose speedup is above 1"),
+        Column("total_time", "total time", figure(3), "Baseline's summed time over the submission's; large shapes dominate"),
         Column("version", "version"),
         Column("authors", "authors"),
         *(
             Column(which.value, which.value.replace("_", " "), figure(3), f"Geometric mean over shapes of regime {which}")
             for which in Regime
         ),
-        Column("protocol", "protocol", help="Version of the measurement protocol"),
         Column("ended_utc", "last run"),
     )
 
@@ -350,6 +372,11 @@ def _interval(name: str, interval: Interval | None) -> Row:
     if interval is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
     return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _speedup(row: ContenderRow | None) -> Row:
+    low_high = (None, None, None) if row is None else (row.speedup, row.speedup_low, row.speedup_high)
+    return dict(zip(("speedup", "speedup_low", "speedup_high"), low_high, strict=True))
 
 
 def _scientific(value: Value) -> str:

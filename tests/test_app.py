@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
-from boards import HOSTILE_AUTHOR, HOSTILE_TEXT, SHAPES, statements
+from boards import HOSTILE_AUTHOR, HOSTILE_TEXT, RECIPES, SHAPES, statements
 from streamlit.testing.v1 import AppTest
 
 from leaderboard import samples, store, ui
@@ -183,13 +183,16 @@ def test_heatmap_of_one_panel_is_a_link(full_board: Board) -> None:
 def test_shape_page_shows_everybody_fastest_first(full_board: Board) -> None:
     key = choose_list(full_board)
     rows = at_shape(full_board, key, "128x64x128")
-    app = page("shape", shape="128x64x128")
+    app = page("shape", shape="128x64x128", every="true")
     names = column(app, "shape 128x64x128", "contender")
     assert len(names) == len(rows) + 1
     assert "speed of light" in names
     times = [float(text.replace(",", "")) for text in column(app, "shape 128x64x128", "µs")]
     assert times == sorted(times)
     assert "10 scoring windows per contender" in html(app)
+    beside = column(page("shape", shape="128x64x128"), "shape 128x64x128", "contender")
+    assert [name for name in beside if " " in name] == [name for name in names if " " in name]
+    assert sorted(name for name in beside if " " not in name) == sorted(RECIPES["fast"].speedups)
 
 
 @pytest.mark.parametrize(("shape", "said"), [("1x2", "1x2"), ("<b>", "b"), ("3x5x7", "No run on this list verified 3x5x7")])

@@ -24,7 +24,7 @@ def render() -> None:
         b = ui.choose_run("b", "B", 1)
     assert b is not None
     if a.run == b.run:
-        ui.note("A and B are the same run; choose another for B.")
+        ui.note("A and B are the same run; choose another for B, or publish a second one: hgemm publish runs/NAME")
     else:
         _compare(a.run, b.run)
     ui.permalink({"a": a.run, "b": b.run}, "force")

@@ -21,11 +21,8 @@ def render() -> None:
     tables = {each.title: each for each in imported()}
     st.subheader("Per shape", anchor=False)
     if not tables:
-        ui.empty(
-            "Nothing is imported",
-            "hgemm import published TABLE.csv",
-            "Import a table of speedups per shape, and it appears here:",
-        )
+        ui.note("Import a table of speedups per shape, and it appears here:")
+        st.code("hgemm import published TABLE.csv", language="bash")
         return
     name = st.selectbox("Table", list(tables), key="table", bind="query-params") or next(iter(tables))
     ui.note(f"Reported: {tables[name].about.source}")

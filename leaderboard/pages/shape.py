@@ -30,11 +30,12 @@ def render() -> None:
     rows = ui.ask(at_shape, key, shape)
     ui.note(describe_shape(Problem.parse(shape, key.track), load_profile(key.device)))
     if rows:
-        ui.show_table(contender_table(rows, ui.LINKS, key.device, shape), f"shape-{shape}")
+        every = st.toggle("Baselines of every run", key="every", bind="query-params") if chosen.runs > 1 else False
+        ui.show_table(contender_table(rows, ui.LINKS, key, shape, every), f"shape-{shape}")
         _samples(rows, shape, Measure(mode=key.mode, l2_state=key.l2_state))
     else:
         ui.note(f"No run on this list verified {shape} in this measure.")
-    ui.permalink({"shape": shape, **parameters_of(chosen)}, "run")
+    ui.permalink({"shape": shape, **parameters_of(chosen)}, "run", "every")
 
 
 def _samples(rows: tuple[ContenderRow, ...], shape: str, measure: Measure) -> None:

@@ -13,8 +13,10 @@ from harness.scores import BEST
 from leaderboard import ui
 from leaderboard.charts import panel_values, roofline, speedup_against_roof, speedup_heatmap
 from leaderboard.links import parameters_of_run
-from leaderboard.queries import RunDetails, run_details, run_scores, submission_files
+from leaderboard.queries import RunDetails, ScoreLine, run_details, run_scores, submission_files
+from leaderboard.sentences import command_line, describe_run, describe_verification, run_badges
 from leaderboard.shape_queries import ShapeRow, shape_rows, verifications
+from leaderboard.tables import badges
 from leaderboard.views import (
     manifest_table,
     provenance_table,
@@ -26,6 +28,7 @@ from leaderboard.views import (
 
 VIEWS = ("Overview", "Heatmap", "Roofline", "Shapes", "Source", "Verification", "Provenance")
 ALL = "all"
+ARRANGED = [f"{view}_{key}" for view in ("shapes", "verified") for key in ("find", "columns", "sort", "up")]
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".md": "markdown", ".c": "c", ".ptx": "asm"}
 
 
@@ -37,52 +40,71 @@ def render() -> None:
         return
     ui.begin(f"{chosen.name} {chosen.version}")
     details = ui.ask(run_details, chosen.run)
+    scores = ui.ask(run_scores, chosen.run)
+    ui.note(badges(run_badges(details)))
+    ui.note(describe_run(details, scores))
     ui.note(printable(details.description))
     if chosen.verdict is not None:
         st.warning(ui.literal(f"{chosen.verdict.value}: {chosen.verdict_reason}"))
     view = ui.one_of("View", VIEWS, "view")
     if view == "Overview":
-        _overview(details)
+        _overview(details, scores)
     elif view == "Source":
         _source(details)
     elif view == "Verification":
-        ui.show_table(verification_table(ui.ask(verifications, chosen.run)), "verification")
+        _verification(chosen.run)
     elif view == "Provenance":
         _provenance(details)
     else:
         _figures(details, view)
-    ui.permalink({"run": chosen.run, "view": view}, "measure", "against", "panel", "only", "file")
+    ui.permalink({"run": chosen.run, "view": view}, "measure", "against", "panel", "only", "file", *ARRANGED)
 
 
-def _overview(details: RunDetails) -> None:
+def _overview(details: RunDetails, scores: tuple[ScoreLine, ...]) -> None:
     run = details.summary.run
     ui.show_table(manifest_table(details), "manifest")
     if details.because:
         ui.note(f"Does not rank: {details.because}")
     st.subheader("Scores", anchor=False)
-    scores = ui.ask(run_scores, run)
     ui.show_table(score_table([line for line in scores if line.regime is None]), "scores")
     st.subheader("By regime, against the best baseline", anchor=False)
     ui.show_table(score_table([line for line in scores if line.regime is not None and line.baseline == BEST]), "regimes")
     st.subheader("Slowest against the best baseline", anchor=False)
     measure = details.header.protocol.measures[0]
     rows = worst_rows(ui.ask(shape_rows, run, measure, BEST))
-    ui.show_table(shape_table(rows, ui.LINKS, parameters_of_run(details, measure, BEST)), "worst-shapes")
+    ui.show_table(shape_table(rows, ui.LINKS, _parameters(details, measure, BEST)), "worst-shapes")
+
+
+def _verification(run: str) -> None:
+    rows = ui.ask(verifications, run)
+    ui.note(describe_verification(rows))
+    table = verification_table(rows)
+    view = ui.arrange([column.title for column in table.columns], prefix="verified_")
+    ui.show_table(view.of(table), "verification")
+
+
+def _parameters(details: RunDetails, measure: Measure, baseline: str) -> dict[str, str]:
+    """Of a shape's page, with this run's samples."""
+    return {**parameters_of_run(details, measure, baseline), "run": details.summary.run}
 
 
 def _figures(details: RunDetails, view: str) -> None:
     measure, baseline = _measure(details)
     rows = ui.ask(shape_rows, details.summary.run, measure, baseline)
     profile = load_profile(details.header.device.profile)
-    parameters = parameters_of_run(details, measure, baseline)
+    parameters = _parameters(details, measure, baseline)
     clicked = None
     if view == "Heatmap":
         clicked = _heatmap(rows)
     elif view == "Roofline":
+        st.subheader("Speedup by how much there is to do", anchor=False)
         clicked = ui.show_figure(speedup_against_roof(rows, profile), "roof", "Speedup against speed-of-light time")
-        clicked = clicked or ui.show_figure(roofline(rows, profile), "roofline", "Roofline of submission and baseline")
+        st.subheader("Roofline", anchor=False)
+        clicked = ui.show_figure(roofline(rows, profile), "roofline", "Roofline of submission and baseline") or clicked
     else:
-        ui.show_table(shape_table(rows, ui.LINKS, parameters), "shapes")
+        table = shape_table(rows, ui.LINKS, parameters)
+        wanted = ui.arrange([column.title for column in table.columns], prefix="shapes_")
+        ui.show_table(wanted.of(table), "shapes")
     if clicked:
         st.switch_page("pages/shape.py", query_params={"shape": clicked, **parameters})
 
@@ -119,7 +141,7 @@ def _source(details: RunDetails) -> None:
 
 
 def _provenance(details: RunDetails) -> None:
-    st.code(" ".join(details.header.command), language="bash")
+    st.code(command_line(details.header.command), language="bash")
     ui.show_table(provenance_table(details), "provenance")
 
 
