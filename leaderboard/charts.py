@@ -92,8 +92,9 @@ def speedup_heatmap(rows: Sequence[ShapeRow], panel: str = "k", only: int | None
             showgrid=False,
             ticks="",
         )
-    figure.update_xaxes(tickangle=-45)
-    figure.update_xaxes(title_text=axes.x.upper(), title_standoff=24, row=lines)
+    figure.update_annotations(font_size=13)
+    figure.update_xaxes(tickangle=-90)
+    figure.update_xaxes(title_text=axes.x.upper(), title_standoff=36, row=lines)
     figure.update_yaxes(title_text=axes.y.upper(), col=1)
     ticks = [math.log2(tick) for tick in TICKS]
     height_px = 540 if only is not None else 150 + 215 * lines
@@ -108,7 +109,7 @@ def speedup_heatmap(rows: Sequence[ShapeRow], panel: str = "k", only: int | None
     }
     bar |= {"tickangle": 0, "y": 1 + 34 / height_px, "yanchor": "bottom", "title": {"text": "speedup", "side": "top"}}
     figure.update_layout(coloraxis={"colorscale": SCALE, "cmin": -1, "cmax": 1, "colorbar": bar}, showlegend=False)
-    return _styled(figure, height_px).update_layout(margin_t=92, margin_b=64)
+    return _styled(figure, height_px).update_layout(margin_t=92, margin_b=76)
 
 
 def panel_values(rows: Sequence[ShapeRow], panel: str) -> list[int]:

@@ -22,7 +22,7 @@ NOT_MEASURED = (
 
 HOW_TO_READ = (
     "A speedup is the baseline's time over the submission's: above 1 the submission is faster. geomean is the geometric mean "
-    "over all shapes of the set with its 95 % interval, and rank the places that the intervals allow; `best` is the fastest "
+    "over all shapes of the set with its 95\u00a0% interval, and rank the places that the intervals allow; best is the fastest "
     "baseline of each shape. What is not verified at every shape does not rank."
 )
 ORIGINS = {Origin.OPERATOR: "measured here", Origin.REPORTED: "reported by others, not measured here"}
@@ -42,15 +42,14 @@ def describe_list(summary: ListSummary) -> str:
 def describe_run(details: RunDetails, scores: Iterable[ScoreLine]) -> str:
     """What came out of a run, in a sentence."""
     summary = details.summary
-    verified = f"{summary.verified} of {summary.shapes} shapes verified"
     if summary.verified < summary.shapes:
-        return f"{verified}, so there is no score."
+        return f"{summary.verified} of {summary.shapes} shapes are verified, so there is no score."
     parts = [
         f"{line.mode}/{line.l2_state} {line.geomean.value:.4f} ({line.geomean.low:.4f}-{line.geomean.high:.4f})"
         for line in scores
         if line.baseline == BEST and line.regime is None and line.geomean is not None
     ]
-    return f"Geometric mean speedup over the best baseline, with its 95 % interval: {', '.join(parts)}. {verified}."
+    return f"Geometric mean speedup over the best baseline of each shape, with its 95\u00a0% interval: {', '.join(parts)}."
 
 
 def run_badges(details: RunDetails) -> list[str]:

@@ -20,6 +20,10 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How text starts that a spreadsheet may execute (OWASP, CSV injection)."""
 
 
+TALL = 40
+"""Rows from which on a table scrolls in a box of its own."""
+
+
 class Column(NamedTuple):
     """One column."""
 
@@ -88,8 +92,9 @@ class Table(NamedTuple):
         under = [(column, _is_numeric(self.rows, column.name)) for column in self.columns]
         heads = "".join(_head(column, right) for column, right in under)
         lines = "".join(f"<tr>{''.join(_cell(row, column, right) for column, right in under)}</tr>" for row in self.rows)
+        box = "hg-scroll hg-tall" if len(self.rows) > TALL else "hg-scroll"
         return Markup(
-            f'<div class="hg-scroll" tabindex="0"><table class="hg" aria-label="{escape(label)}">'
+            f'<div class="{box}" tabindex="0"><table class="hg" aria-label="{escape(label)}">'
             f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"
         )
 

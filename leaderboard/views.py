@@ -159,7 +159,7 @@ def provenance_table(details: RunDetails) -> Table:
     header, device = details.header, details.header.device
     facts = {
         "run": details.summary.run,
-        "identity (SHA-256 of end.json)": details.end_sha256,
+        "SHA-256 of end.json": details.end_sha256,
         "measured": f"{details.summary.created_utc} to {details.summary.ended_utc}",
         "published": details.summary.published_utc,
         "origin": details.summary.origin.value + (f", {details.source}" if details.source else ""),
@@ -200,7 +200,7 @@ def manifest_table(details: RunDetails) -> Table:
 
 def facts_table(facts: Mapping[str, Value]) -> Table:
     """Names and values."""
-    columns = (Column("fact", "fact"), Column("value", "value", prose=True))
+    columns = (Column("fact", "fact", prose=True), Column("value", "value", prose=True))
     return Table(columns, tuple({"fact": name, "value": value} for name, value in facts.items()))
 
 

@@ -210,7 +210,7 @@ def test_text_of_others_is_shown_and_never_executed(page: Page, app: str, full_b
         page.goto(f"{app}/submission?run={run}&view={view}")
         settled(page)
         assert page.get_by_text(HOSTILE_TEXT).count() == 1
-    for address in ("history", "compare", f"shape?run={run}"):
+    for address in ("history", "compare", f"shape?of={run}"):
         page.goto(f"{app}/{address}")
         settled(page)
     assert page.evaluate("window.broken") is None

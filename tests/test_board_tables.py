@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaderboard.tables import Column, Table, figure, harmless, microseconds, percent
+from leaderboard.tables import TALL, Column, Table, figure, harmless, microseconds, percent
 
 TABLE = Table(
     (
@@ -79,6 +79,13 @@ def test_columns_are_chosen_by_title_in_their_own_order() -> None:
     assert TABLE.sorted_by("nothing") == TABLE
 
 
+def test_long_text_is_wrapped_and_long_tables_scroll() -> None:
+    prose = Table((Column("x", "x", prose=True),), ({"x": "why"},) * (TALL + 1))
+    assert '<td class="hg-prose">why</td>' in prose.html("t")
+    assert "hg-tall" in prose.html("t")
+    assert "hg-tall" not in TABLE.html("t")
+
+
 def test_rows_are_found_by_what_they_show() -> None:
     assert [row["id"] for row in TABLE.matching("BIN").rows] == [2]
     assert [row["id"] for row in TABLE.matching(" -3.14 ").rows] == [3]
@@ -89,4 +96,11 @@ def test_rows_are_found_by_what_they_show() -> None:
 def test_figures_as_text() -> None:
     assert (figure(3)(math.pi), figure(0)(1234567), figure(2)(None)) == ("3.142", "1,234,567", "")
     assert (percent(0.046), percent(None)) == ("4.6%", "")
-    assert (microseconds(2602.4), microseconds(171798.7), microseconds(None)) == ("2.602", "171.8", "")
+    times = [microseconds(value) for value in (2602.4, 178_000, 1_234_500, 9_999_600, None)]
+    assert times == [
+        "2.602",
+        "178.0",
+        "1,234",
+        "10,000",
+        "",
+    ]

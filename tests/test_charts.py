@@ -112,15 +112,18 @@ def test_latency_cdf_steps_through_every_sample() -> None:
 
 
 def test_history_joins_the_best_and_keeps_others_apart() -> None:
-    def point(run: str, value: float | None, best: bool) -> HistoryPoint:
+    def point(run: str, value: float | None, best: bool, standing: Standing = Standing.RANKED) -> HistoryPoint:
         score = None if value is None else Interval(value=value, low=value / 1.01, high=value * 1.01)
-        return HistoryPoint(run, "2026-11-01T00:00:00Z", "<b>", "1.0", "<i>Ada</i>", "0" * 64, Standing.RANKED, score, best)
+        return HistoryPoint(run, "2026-11-01T00:00:00Z", "<b>", "1.0", "<i>Ada</i>", "0" * 64, standing, score, best)
 
-    best, other = history_chart(
-        [point("a", 1.0, True), point("b", 0.9, False), point("c", None, False), point("d", 1.1, True)]
+    cheat = point("e", 9.0, False, Standing.CHEATING)
+    best, other, crossed = history_chart(
+        [cheat, point("a", 1.0, True), point("b", 0.9, False), point("c", None, False), point("d", 1.1, True)]
     ).data
     assert (list(best.customdata), list(best.y), best.mode) == (["a", "d"], [1.0, 1.1], "lines+markers")
     assert (list(other.customdata), other.mode) == (["b"], "markers")
+    assert (list(crossed.customdata), crossed.marker.symbol) == (["e"], "x")
+    assert [each.name.rpartition(", ")[2] for each in (other, crossed)] == ["superseded", "cheating"]
     assert "<i>" not in best.name
     assert "<b>" not in best.text[0]
     assert math.isclose(best.error_y.arrayminus[0], 1 - 1 / 1.01)

@@ -35,13 +35,13 @@ def render() -> None:
         _samples(rows, shape, Measure(mode=key.mode, l2_state=key.l2_state))
     else:
         ui.note(f"No run on this list verified {shape} in this measure.")
-    ui.permalink({"shape": shape, **parameters_of(chosen)}, "run", "every")
+    ui.permalink({"shape": shape, **parameters_of(chosen)}, "of", "every")
 
 
 def _samples(rows: tuple[ContenderRow, ...], shape: str, measure: Measure) -> None:
     st.subheader("Raw samples", anchor=False)
     names = [row.run for row in rows if row.contender == SUBMISSION]
-    run = st.selectbox("Of the run", names, key="run", bind="query-params") or names[0]
+    run = st.selectbox("Of the run", names, key="of", bind="query-params") or names[0]
     details = ui.ask(shape_details, run, shape)
     try:
         samples = ui.ask(samples_at, run, shape, measure)

@@ -85,7 +85,7 @@ def _verification(run: str) -> None:
 
 def _parameters(details: RunDetails, measure: Measure, baseline: str) -> dict[str, str]:
     """Of a shape's page, with this run's samples."""
-    return {**parameters_of_run(details, measure, baseline), "run": details.summary.run}
+    return {**parameters_of_run(details, measure, baseline), "of": details.summary.run}
 
 
 def _figures(details: RunDetails, view: str) -> None:
