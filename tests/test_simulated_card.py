@@ -1,0 +1,76 @@
+"""All that a GPU's run goes through but the GPU: the real commands, a real worker process, and a card that exists as numbers.
+
+tests/simulated_card replaces the modules that touch a card, in every process that has it on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.run import Run
+
+TESTS = Path(__file__).resolve().parent
+SUBMISSION = str(TESTS.parent / "submissions" / "cuda-mma")
+SHAPE = "16x24x40"
+BASELINES = {"torch_matmul": 0.8, "cublas": 0.75, "cublaslt_heuristic": 0.625, "cublaslt_autotuned": 0.5}
+"""Speedup over each: tests/simulated_card/card.py says how long a launch takes."""
+
+
+def hgemm(*arguments: str) -> str:
+    """What a command prints; it succeeds."""
+    paths = os.pathsep.join(map(str, (TESTS / "simulated_card", TESTS, TESTS.parent)))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "harness", *arguments]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A run in both modes, and what it printed."""
+    output = tmp_path_factory.mktemp("runs")
+    arguments = ("--shapes", SHAPE, "--device", "cuda:0", "--modes", "offline,server", "--output", str(output), "--json")
+    document = json.loads(hgemm("run", SUBMISSION, *arguments))
+    (path,) = output.iterdir()
+    return path, document
+
+
+def test_a_run_has_a_score_in_every_mode(measured: tuple[Path, dict[str, Any]]) -> None:
+    path, document = measured
+    assert {mode: set(states) for mode, states in document["scores"].items()} == {
+        "offline": {"cold", "warm"},
+        "server": {"cold"},
+    }
+    for states in document["scores"].values():
+        for scores in states.values():
+            found = {name: score["geomean"]["value"] for name, score in scores.items()}
+            assert found == pytest.approx({**BASELINES, "best": min(BASELINES.values())}, rel=1e-3)
+    (record,) = Run.read(path).latest().values()
+    assert record.rankable
+    cold, warm, server = record.timings
+    for timing in (cold, warm, server):
+        assert timing.conditions is not None
+        assert timing.conditions.power_mw == 300_000
+    assert [cold.rounds, warm.rounds, server.rounds] == [10, 10, 32]
+    assert cold.contenders["cublas"].sm_clock_median_mhz == 1_900
+
+
+def test_what_reads_a_run_reads_this_one(measured: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    path, _ = measured
+    assert path.name in hgemm("publish", str(path), "--database", f"sqlite:///{tmp_path / 'board.sqlite'}")
+    assert "it reproduces" in hgemm("replay", str(path), "--shape", SHAPE)
+
+
+def test_a_search_verifies_what_was_fastest(tmp_path: Path) -> None:
+    journal = tmp_path / "search.jsonl"
+    hgemm("search", str(journal), "--shapes", "64x64x64", "--device", "cuda:0", "--candidates", "1", "--finalists", "1")
+    finals = [line for line in map(json.loads, journal.read_text(encoding="utf-8").splitlines()) if line.get("record")]
+    assert [final["record"]["status"] for final in finals] == ["verified"]
