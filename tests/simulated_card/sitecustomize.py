@@ -1,15 +1,18 @@
 """Loaded by every interpreter with this folder on PYTHONPATH: modules that need a card are replaced by simulated ones."""
 
+from __future__ import annotations
+
 import importlib.abc
 import importlib.util
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 REPLACED = {"harness.devices.cuda": "card.py", "harness.devices.cuda_instrument": "instrument.py"}
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
         if name not in REPLACED:
             return None
         return importlib.util.spec_from_file_location(name, Path(__file__).with_name(REPLACED[name]))
