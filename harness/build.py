@@ -26,6 +26,7 @@ from harness.compilers import (
 from harness.elf import inspect_cubin, inspect_library
 from harness.limits import Finished, Limits, ProcessGroups
 from harness.model import DataError
+from harness.native_elf import inspect_native
 from harness.plan import Kernel, Language
 from harness.profiles import DeviceProfile
 from harness.record import Reason
@@ -126,8 +127,9 @@ def build_kernels(
 
 
 def _prepare(root: Path, kernel: Kernel, profile: DeviceProfile, options: BuildOptions) -> _Unit:
-    if profile.is_cpu and kernel.language is not Language.C:
-        raise BuildRefusedError(Reason.BUILD_ERROR, f"{kernel.source} is {kernel.language}; the cpu device runs C only.")
+    if profile.is_cpu != (kernel.language is Language.C):
+        runs = "the cpu device runs C only" if profile.is_cpu else "CUDA devices run host code of language native only"
+        raise BuildRefusedError(Reason.BUILD_ERROR, f"{kernel.source} is {kernel.language}; {runs}.")
     if kernel.language is Language.CUBIN:
         data = read_inside(root, kernel.source)
         if data is None or (kernel.generated_from and read_inside(root, kernel.generated_from) is None):
@@ -168,7 +170,7 @@ def _build(key: str, unit: _Unit, options: BuildOptions, groups: ProcessGroups) 
         return Artifact(path=stored.path, key=key, report=stored.report, cached=True)
     try:
         with options.cache.staging() as directory:
-            target = directory / ("kernel.so" if unit.kernel.language is Language.C else "kernel.cubin")
+            target = directory / ("kernel.so" if unit.kernel.language.is_host else "kernel.cubin")
             if unit.compiler is None:
                 target.write_bytes(unit.files[unit.kernel.source])
                 report = inspect_cubin(target.read_bytes(), None, unit.kernel.source, unit.architecture)
@@ -198,12 +200,14 @@ def _compile(unit: _Unit, compiler: Compiler, target: Path, options: BuildOption
     if unit.kernel.language is Language.C:
         report = inspect_library(target.read_bytes(), source)
         return report.model_copy(update={"warnings": read.warnings})
+    if unit.kernel.language is Language.NATIVE:
+        report = inspect_native(target.read_bytes(), source, unit.architecture)
+        return report.model_copy(update=read.of_device_code())
     ptx = b"".join(path.read_bytes() for path in target.parent.glob("*.ptx"))
     if unit.kernel.language is Language.PTX:
         ptx = unit.files[source]
     report = inspect_cubin(target.read_bytes(), ptx, source, unit.architecture)
-    said = {name: getattr(read, name) for name in ("warnings", "spill_store_bytes", "spill_load_bytes", "serialized_wgmma")}
-    return report.model_copy(update=said)
+    return report.model_copy(update=read.of_device_code())
 
 
 def _explain(finished: Finished, text: str, log: Log, target: Path, options: BuildOptions, source: str) -> None:

@@ -115,11 +115,18 @@ class WorkerProcess:
     """A fresh interpreter running `harness.worker`, spoken to over a private socket.
 
     Its standard output and error are drained for as long as it lives and all but the tail is thrown away, so a worker
-    that prints megabytes neither blocks nor costs memory. One that is not trusted is isolated, with a temporary directory
-    of its own.
+    that prints megabytes neither blocks nor costs memory.
+
+    Args:
+        arguments: of `harness.worker`.
+        pass_fds: file descriptors that it inherits.
+        namespaces: for a worker that is not trusted, the namespaces that it gets, and a temporary directory of its own;
+            None for one that is.
     """
 
-    def __init__(self, arguments: tuple[str, ...], pass_fds: tuple[int, ...] = (), trusted: bool = True) -> None:
+    def __init__(
+        self, arguments: tuple[str, ...], pass_fds: tuple[int, ...] = (), namespaces: tuple[str, ...] | None = None
+    ) -> None:
         ours, theirs = socket.socketpair()
         self._chatter: collections.deque[bytes] = collections.deque(maxlen=CHATTER_LINES)
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
@@ -129,9 +136,10 @@ class WorkerProcess:
             [str(Path(__file__).resolve().parents[1]), *filter(None, [environment.get("PYTHONPATH")])]
         )
         command = [sys.executable, "-P", "-B", "-m", WORKER, str(theirs.fileno()), *arguments]
-        self._scratch = None if trusted else tempfile.TemporaryDirectory(prefix="hgemm-worker-", ignore_cleanup_errors=True)
-        if self._scratch is not None:
-            command = isolated(command, whole=False)
+        self._scratch = None
+        if namespaces is not None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="hgemm-worker-", ignore_cleanup_errors=True)
+            command = isolated(command, whole=False, namespaces=namespaces)
             environment |= {"TMPDIR": self._scratch.name, "HOME": self._scratch.name}
         try:
             self._process = subprocess.Popen(

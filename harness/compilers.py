@@ -99,6 +99,29 @@ class Nvcc:
 
 
 @dataclass(frozen=True)
+class NvccLibrary:
+    """nvcc of a toolkit, for host code with its kernels: a shared library that is linked with C and C++ and nothing of CUDA."""
+
+    path: Path
+    identity: str
+    system_directories: tuple[Path, ...]
+
+    def flags(self, kernel: Kernel, architecture: str) -> tuple[str, ...]:
+        """Flags that decide the output. Device code stays as it is, so that its kernels can be read from the library."""
+        target = f"-gencode=arch={architecture.replace('sm_', 'compute_')},code={architecture}"
+        form = ("-shared", "-cudart=none", "-no-compress", "-Xcompiler=-fPIC", "-O3", "-x", "cu")
+        registers = () if kernel.max_registers is None else (f"-maxrregcount={kernel.max_registers}",)
+        return (*form, target, *_DEVICE_FLAGS, *_defines(kernel), *registers, *_own_includes(kernel.source))
+
+    def command(self, source: str, target: Path, flags: tuple[str, ...]) -> list[str]:
+        """Command line; see Compiler."""
+        assembled = f"-Xcompiler=-Wa\\,--MD\\,{target.with_name('assembler.d')}"
+        written = ["-MD", "-MF", str(target.with_name("include.d")), assembled]
+        exports = f"-Xlinker=--version-script={HARNESS_INCLUDE / 'hgemm.map'}"
+        return [str(self.path), *flags, *written, exports, f"-I{HARNESS_INCLUDE}", "-o", str(target), source]
+
+
+@dataclass(frozen=True)
 class HostC:
     """The system's C compiler, for shared libraries."""
 
@@ -131,6 +154,11 @@ class Log(NamedTuple):
     serialized_wgmma: bool
     tail: str
 
+    def of_device_code(self) -> dict[str, object]:
+        """What a report takes over of it."""
+        names = ("warnings", "spill_store_bytes", "spill_load_bytes", "serialized_wgmma")
+        return {name: getattr(self, name) for name in names}
+
 
 def compiler_for(language: Language, choice: str) -> Compiler | None:
     """The compiler of a language; None for cubin, which needs none. `choice` is one of DEVICE_COMPILERS.
@@ -142,6 +170,9 @@ def compiler_for(language: Language, choice: str) -> Compiler | None:
         return None
     if language is Language.C:
         return _host_c()
+    if language is Language.NATIVE:
+        nvcc = _nvcc()
+        return NvccLibrary(nvcc.path, nvcc.identity, nvcc.system_directories)
     return _nvcc() if choice == "nvcc" else _device_library(language)
 
 
@@ -233,7 +264,7 @@ def _digest(*parts: str) -> str:
 
 
 def _harness_headers() -> str:
-    return _digest(*(text for path in sorted(HARNESS_INCLUDE.glob("*.h")) for text in (path.name, path.read_text())))
+    return _digest(*(text for path in sorted(HARNESS_INCLUDE.iterdir()) for text in (path.name, path.read_text())))
 
 
 @functools.cache
@@ -269,7 +300,9 @@ def _nvcc() -> Nvcc:
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), *(f"{home}/bin" for home in homes if home)])
     found = shutil.which("nvcc", path=places)
     if found is None:
-        raise InfraError("nvcc is neither on PATH nor under CUDA_HOME; install the CUDA toolkit, or build with nvrtc instead.")
+        raise InfraError(
+            "nvcc is neither on PATH nor under CUDA_HOME; install the CUDA toolkit, or build with nvrtc what is not native."
+        )
     # A wrapper on PATH may stand for a compiler elsewhere, so the toolkit is where nvcc says that it looks.
     said = re.search(r"TOP=(\S+)", _run([found, "--dryrun", "-x", "cu", "-cubin", os.devnull, "-o", os.devnull]))
     toolkit = Path(said[1]) if said else Path(found).resolve().parent.parent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from harness.channel import WorkerFailed, WorkerProcess
-from harness.devices import MachineFault, SubmissionFault
+from harness.channel import WorkerProcess
+from harness.devices.untrusted import ask
 from harness.messages import (
     Draw,
     Examine,
@@ -23,13 +23,16 @@ from harness.messages import (
 )
 from harness.model import DataError, Model
 from harness.profiles import DeviceProfile, load_profile
-from harness.record import MACHINE_REASONS
 from harness.run import DeviceInfo
 
 OPEN_TIMEOUT_S = 180.0
 EXAMINE_TIMEOUT_S = 120.0
 if TYPE_CHECKING:
+    from harness.devices.cpu import CpuDevice
     from harness.devices.cuda_instrument import Examination
+    from harness.devices.cuda_native import NativeCudaDevice
+
+    NativeDevice = CpuDevice | NativeCudaDevice
 
 _Reply = TypeVar("_Reply", bound=Model)
 
@@ -119,24 +122,17 @@ class RemoteDriver:
         self.worker.kill()
 
     def _call(self, request: Model, reply: type[_Reply]) -> _Reply:
-        try:
-            return self.worker.call(request, reply, max(0.1, self.deadline - time.monotonic()))
-        except WorkerFailed as error:
-            failure = error.failure
-            if failure.reason in MACHINE_REASONS:
-                raise MachineFault(failure.reason, str(error), failure.fatal) from error
-            raise SubmissionFault(failure.reason, str(error), failure.fatal) from error
+        return ask(self.worker, request, reply, self.deadline)
 
 
 class LocalDriver:
-    """A Bench in this process over an untrusted worker: the CPU."""
+    """A Bench in this process over an untrusted worker: kind `native`, and so the CPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: NativeDevice) -> None:
         from harness.bench import Bench
-        from harness.devices.cpu import CpuDevice
 
-        self._device = CpuDevice()
-        self._bench = Bench(self._device)
+        self._device = device
+        self._bench = Bench(device)
         self.worker = self._device.worker
         self.info = self._device.info
         self.profile = self._device.profile
@@ -169,15 +165,25 @@ class LocalDriver:
         self._device.kill()
 
 
-def open_driver(device: str) -> Driver:
+def open_driver(device: str, native: bool = False) -> Driver:
     """Start a worker on `cpu` or `cuda:N`.
+
+    Args:
+        device: which.
+        native: whether it is to run host code of submissions; on the CPU all of them are.
 
     Raises:
         DataError: no such kind of device.
         InfraError: the device cannot be opened.
     """
     if device == "cpu":
-        return LocalDriver()
+        from harness.devices.cpu import CpuDevice
+
+        return LocalDriver(CpuDevice())
     if device.startswith("cuda:") and device.removeprefix("cuda:").isdigit():
-        return RemoteDriver(device)
+        if not native:
+            return RemoteDriver(device)
+        from harness.devices.cuda_native import NativeCudaDevice, open_card
+
+        return LocalDriver(NativeCudaDevice(open_card(int(device.removeprefix("cuda:")))))
     raise DataError(f"{device!r} is not a device; write cpu, cuda:0, cuda:1 and so on.")

@@ -22,9 +22,14 @@ MAX_SYMBOLS, MAX_NAME_BYTES = 1 << 16, 1 << 16
 SHARED_RESERVED_BYTES = 1024
 """Shared memory per CTA that the driver keeps, and that sections of kernels include, from sm_90 on."""
 
-_SHT_NOBITS, _SHT_SYMTAB, _SHT_DYNSYM, _SHT_RELA, _SHT_REL = 8, 2, 11, 4, 9
+DYNAMIC_SYMBOLS = 11
+"""Type of the section with the symbols that a library imports and exports."""
+FUNCTION = 2
+"""Type of a symbol."""
+
+_SHT_NOBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_REL = 8, 2, 4, 9
 _SHF_WRITE, _SHF_ALLOC = 1, 2
-_STT_FUNC, _STT_GNU_IFUNC, _STB_GLOBAL = 2, 10, 1
+_STT_GNU_IFUNC, _STB_GLOBAL = 10, 1
 _STO_CUDA_ENTRY = 0x10
 _EIFMT_SVAL = 4
 _EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE, _EIATTR_REGCOUNT = 0x11, 0x12, 0x2F
@@ -115,6 +120,13 @@ class Elf:
                 found.append(Symbol(text, info & 15, info >> 4, other, index, value, size))
         return tuple(found)
 
+    def kernels(self) -> list[str]:
+        """Names of the entries of a cubin."""
+        symbols = self.symbols(_SHT_SYMTAB)
+        return [
+            symbol.name for symbol in symbols if symbol.type == FUNCTION and symbol.section and symbol.other & _STO_CUDA_ENTRY
+        ]
+
     def relocated_symbols(self) -> set[int]:
         """Indices of the symbols that relocations of code and constants name."""
         found: set[int] = set()
@@ -156,17 +168,29 @@ def inspect_cubin(data: bytes, ptx: bytes | None, source: str, architecture: str
         BuildRefusedError: not a cubin, another architecture, writable module globals, or calls into the driver's runtime.
     """
     try:
+        report = inspect_device_code(data, source, architecture)
         elf = Elf(data)
-        if elf.machine != MACHINE_CUDA:
-            raise ValueError(f"machine {elf.machine}, not CUDA")
-        symbols = elf.symbols(_SHT_SYMTAB)
-        _check_architecture(elf, source, architecture)
-        _check_globals(elf, symbols, ptx, source)
+        _check_globals(elf, elf.symbols(_SHT_SYMTAB), ptx, source)
         _check_constants(elf, ptx, source)
-        _check_calls(symbols, source)
-        return _report(elf, symbols)
+        return report
     except (ValueError, IndexError, struct.error) as error:
         raise BuildRefusedError(Reason.BUILD_ERROR, f"{source} is not a cubin: {error}.") from error
+
+
+def inspect_device_code(data: bytes, source: str, architecture: str) -> BuildReport:
+    """The same without the rules on memory that outlives an operation, which host code has anyway.
+
+    Raises:
+        BuildRefusedError: another architecture, or calls into the driver's runtime.
+        ValueError, IndexError, struct.error: not a cubin.
+    """
+    elf = Elf(data)
+    if elf.machine != MACHINE_CUDA:
+        raise ValueError(f"machine {elf.machine}, not CUDA")
+    symbols = elf.symbols(_SHT_SYMTAB)
+    _check_architecture(elf, source, architecture)
+    _check_calls(symbols, source)
+    return _report(elf, symbols)
 
 
 def inspect_library(data: bytes, source: str) -> BuildReport:
@@ -177,11 +201,11 @@ def inspect_library(data: bytes, source: str) -> BuildReport:
     """
     try:
         elf = Elf(data)
-        symbols = elf.symbols(_SHT_DYNSYM)
+        symbols = elf.symbols(DYNAMIC_SYMBOLS)
         check_library(elf, symbols, source)
     except (ValueError, struct.error) as error:
         raise BuildRefusedError(Reason.BUILD_ERROR, f"{source} did not become a shared library: {error}.") from error
-    return BuildReport(entries=tuple(sorted({s.name for s in symbols if s.type == _STT_FUNC and s.section and s.name})))
+    return BuildReport(entries=tuple(sorted({s.name for s in symbols if s.type == FUNCTION and s.section and s.name})))
 
 
 def check_library(elf: Elf, symbols: tuple[Symbol, ...], source: str) -> None:
@@ -258,7 +282,7 @@ def _check_calls(symbols: tuple[Symbol, ...], source: str) -> None:
 
 
 def _report(elf: Elf, symbols: tuple[Symbol, ...]) -> BuildReport:
-    entries = [s.name for s in symbols if s.type == _STT_FUNC and s.section and s.other & _STO_CUDA_ENTRY]
+    entries = elf.kernels()
     registers: dict[str, int] = {}
     stack = 0
     for section in elf.sections:

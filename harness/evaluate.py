@@ -22,7 +22,7 @@ from harness.planner import SNAPSHOT, PlanFailure, PlanOutcome, make_plans
 from harness.problem import Problem
 from harness.profiles import DeviceProfile
 from harness.protocol import Protocol, Purpose, protocol_for
-from harness.record import Reason, Record, Status
+from harness.record import Mode, Reason, Record, Status
 from harness.run import DeviceInfo
 from harness.seeds import shape_seed
 from harness.submission import Kind, Submission
@@ -79,6 +79,7 @@ class Evaluator:
         self._segment = 0
         self._secret = b""
         self._not_rankable = ""
+        self._native = self.profile.is_cpu
         self._tenant = ""
         self._deaths: dict[str, int] = {}
         self._known: dict[Problem, dict[str, dict[str, str]]] = {}
@@ -109,6 +110,19 @@ class Evaluator:
     def info(self) -> DeviceInfo:
         """The device as the worker sees it; starts the worker."""
         return self._ready().info
+
+    def expect(self, submission: Submission) -> None:
+        """End a worker that this submission may not use: of the other kind, or in which host code of another one ran.
+
+        Raises:
+            DataError: the protocol asks for what its kind does not have.
+        """
+        native, identity = submission.manifest.kind is Kind.NATIVE, submission.tree_sha256
+        if native and any(measure.mode is Mode.SERVER for measure in self.protocol.measures):
+            raise DataError("server mode takes submissions of kind device only; leave it out of --modes.")
+        if native != self._native or (native and self._tenant not in ("", identity)):
+            self._replace_worker()
+        self._native, self._tenant = native, identity
 
     def prepare(self, submission: Submission, problems: Sequence[Problem], progress: Progress | None = None) -> Prepared:
         """Plan and build; needs no device. What fails becomes a record later."""
@@ -182,10 +196,7 @@ class Evaluator:
         return measured.model_copy(update={"rankable": False})
 
     def _attempt(self, prepared: Prepared, problem: Problem, attempt: int, seed: str = "") -> Measured:
-        if self.profile.is_cpu and self._tenant not in ("", prepared.submission.tree_sha256):
-            # Host code that ran in a worker may have changed it for whoever comes next.
-            self._replace_worker()
-        self._tenant = prepared.submission.tree_sha256
+        self.expect(prepared.submission)
         try:
             driver = self._in_segment()
         except (WorkerDied, WorkerTimeout, MachineFault) as error:
@@ -218,6 +229,7 @@ class Evaluator:
         early = self._without_device(prepared, problem, 0)
         if early is not None and early.reason is not None:
             raise SubmissionFault(early.reason, early.detail)
+        self.expect(prepared.submission)
         return self._measurement(self._in_segment(), prepared, problem, 0, "")
 
     def _measurement(self, driver: Driver, prepared: Prepared, problem: Problem, attempt: int, seed: str) -> Measurement:
@@ -271,7 +283,7 @@ class Evaluator:
         if self._driver is not None and not self._driver.alive:
             self._replace_worker()
         if self._driver is None:
-            self._driver = open_driver(self.device)
+            self._driver = open_driver(self.device, self._native)
         return self._driver
 
     def _in_segment(self) -> Driver:
@@ -298,11 +310,8 @@ def prepare(
     """Plan and build for a device, which need not be here. What fails is in the result.
 
     Raises:
-        DataError: a native submission for a CUDA device.
         InfraError: a compiler is missing, or the cache is not writable or full.
     """
-    if submission.manifest.kind is Kind.NATIVE and not profile.is_cpu:
-        raise DataError("native submissions run on the cpu device only; CUDA devices take kind device.")
     outcomes = make_plans(submission, problems, profile)
     kernels: dict[str, Kernel] = {}
     for outcome in outcomes.values():

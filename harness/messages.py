@@ -23,6 +23,8 @@ class Open(Model):
     type: Literal["open"] = "open"
     device: str
     """`cpu` or `cuda:N`."""
+    native: bool = False
+    """Whether host code of a submission will run in the worker, which is then not trusted and holds no Bench."""
 
 
 class StandIn(Model):
@@ -244,11 +246,51 @@ class BindStandIn(Model):
 
 
 class BindBaselines(Model):
-    """To an untrusted worker: have every candidate ready. Answered by Done."""
+    """To an untrusted worker: have candidates ready. Answered by Bound."""
 
     type: Literal["bind_baselines"] = "bind_baselines"
     names: tuple[Name, ...]
     """Which baselines."""
+    keys: tuple[str, ...] | None = None
+    """Which of their candidates; null for all."""
+
+
+class Bound(Model):
+    """Operations that are ready."""
+
+    operations: tuple[OperationInfo, ...]
+    """Every one."""
+
+
+class Drop(Model):
+    """To an untrusted worker of a CUDA device: forget operations that lost. Answered by Done."""
+
+    type: Literal["drop"] = "drop"
+    keys: tuple[str, ...]
+    """Which."""
+
+
+class MapMemory(Model):
+    """To an untrusted worker of a CUDA device: work on memory of the parent. Answered by Done."""
+
+    type: Literal["map_memory"] = "map_memory"
+    handle: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")]
+    """CUDA's handle of the memory between processes, in hex; empty to let go of what was mapped before."""
+    size_bytes: Count
+    """Its size."""
+
+
+class CaptureWindow(Model):
+    """To an untrusted worker of a CUDA device: call the library for each slot, under capture. Answered by Done.
+
+    The parent keeps the true inputs away meanwhile, so that nothing can be computed before it is timed.
+    """
+
+    type: Literal["capture_window"] = "capture_window"
+    slots: tuple[Count, ...]
+    """Slots of all operations."""
+    unscored: Count
+    """How many of them are not timed."""
 
 
 class RunOnce(Model):
@@ -315,6 +357,9 @@ Request = Annotated[
     | BindSubmission
     | BindStandIn
     | BindBaselines
+    | Drop
+    | MapMemory
+    | CaptureWindow
     | RunOnce
     | ArmWindow
     | TimeWindow,

@@ -68,6 +68,9 @@ MAX_WORKSPACE_BYTES = 4 << 30
 MAX_PARAMETER_BYTES = 4096
 """CUDA's limit on kernel parameters that every architecture accepts."""
 
+NATIVE_ENTRY = "hgemm_run"
+"""The function of a native library that a plan calls; `hgemm.h` declares it and the two others."""
+
 UInt32 = Annotated[int, Field(ge=0, lt=1 << 32)]
 Dim3 = tuple[Positive, Positive, Positive]
 
@@ -89,6 +92,13 @@ class Language(StrEnum):
     CUBIN = "cubin"
     C = "c"
     """Host C for the cpu target (kind `native`)."""
+    NATIVE = "native"
+    """CUDA C++ with the host functions of `hgemm.h`, for kind `native` on CUDA devices."""
+
+    @property
+    def is_host(self) -> bool:
+        """Whether a plan calls it rather than launching it."""
+        return self in (Language.C, Language.NATIVE)
 
 
 class Kernel(Model):
@@ -113,6 +123,8 @@ class Kernel(Model):
     def _cubin_comes_with_source(self) -> Self:
         if (self.language is Language.CUBIN) != (self.generated_from is not None):
             raise ValueError("a cubin names its source in generated_from, and nothing else does")
+        if self.language is Language.NATIVE and self.entry != NATIVE_ENTRY:
+            raise ValueError(f"the entry of a native library is {NATIVE_ENTRY}")
         return self
 
     @field_validator("defines")
@@ -176,8 +188,8 @@ class Memset(Model):
 class Call(Model):
     """A call of the submission's host library (kind `native` only).
 
-    The entry has the signature `void entry(const _Float16 *a, const _Float16 *b, _Float16 *c, void *workspace,
-    int64_t m, int64_t n, int64_t k)`.
+    For the cpu target the entry has the signature `void entry(const _Float16 *a, const _Float16 *b, _Float16 *c,
+    void *workspace, int64_t m, int64_t n, int64_t k)`; for CUDA devices it is `hgemm_run` of `hgemm.h`.
     """
 
     type: Literal["call"] = "call"
@@ -228,7 +240,7 @@ class Plan(Operation):
         if not used:
             raise ValueError("a plan launches at least one kernel")
         for step in self.steps:
-            host = not isinstance(step, Memset) and self.kernels[step.kernel].language is Language.C
+            host = not isinstance(step, Memset) and self.kernels[step.kernel].language.is_host
             if isinstance(step, Call) and not host:
                 raise ValueError(f"step calls {step.kernel}, which is no host kernel")
             if isinstance(step, Launch) and host:

@@ -39,9 +39,11 @@ class RunSession:
         """Begin a run on the evaluator's device.
 
         Raises:
+            DataError: the submission's kind has not what the protocol asks for.
             InfraError: the device is in use, or the run's directory cannot be written.
         """
         with _entered(evaluator):
+            evaluator.expect(submission)
             run = Run.create(parent, submission, _header(evaluator, submission, shapes, command))
             # What is built is the snapshot that was hashed, whatever becomes of the directory meanwhile.
             return cls(evaluator, submission._replace(root=(run.path / SNAPSHOT).resolve()), run)
@@ -62,6 +64,7 @@ class RunSession:
                 device = "cpu"
             evaluator = Evaluator(device, run.header.protocol, build=build)
             with _entered(evaluator):
+                evaluator.expect(submission)
                 _check_device(evaluator.info, run.header.device)
                 return cls(evaluator, submission, run)
         except BaseException:

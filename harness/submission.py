@@ -19,7 +19,7 @@ from harness.profiles import DeviceProfile
 MANIFEST_NAME = "submission.toml"
 MAX_SUBMISSION_BYTES = 64 << 20
 TOP_LEVEL_FILES = frozenset({MANIFEST_NAME, "plan.py", "plan.json", "README.md", "LICENSE"})
-KERNEL_SUFFIXES = frozenset({".cu", ".cuh", ".h", ".ptx", ".cubin", ".c"})
+KERNEL_SUFFIXES = frozenset({".cu", ".cuh", ".h", ".hpp", ".cpp", ".ptx", ".cubin", ".c"})
 
 
 class Kind(StrEnum):

@@ -1,7 +1,7 @@
 """The worker: the process that owns one device. Started by `harness.channel`, never by hand.
 
-It answers requests over its socket until that closes. On a CUDA device it is trusted, since no code of a submission runs
-on its host side, and serves a whole Bench; on the CPU it is not, and only runs and times what it is told.
+It answers requests over its socket until that closes. For kind `device` it is trusted, since no code of a submission runs
+on its host side, and serves a whole Bench; for kind `native` it is not, and only runs and times what it is told.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from harness.channel import Endpoint
 from harness.devices import MachineFault, SubmissionFault
-from harness.messages import Failure, Request
+from harness.messages import Failure, Open, Request
 from harness.model import HgemmError, Model
 from harness.record import Reason
+
+if TYPE_CHECKING:
+    from harness.devices.cuda_host import NativeHost
+    from harness.devices.host import Host
 
 
 def main(arguments: list[str]) -> None:
@@ -37,7 +41,7 @@ def main(arguments: list[str]) -> None:
         except EOFError:
             return
         if not handlers:
-            handlers = _handlers(request.device, arguments[1:])
+            handlers = _handlers(request, arguments[1:])
         endpoint.send(_answer(handlers[request.type], request))
 
 
@@ -59,26 +63,27 @@ def _leave_with_parent(descriptor: int) -> None:
     os._exit(0)
 
 
-def _handlers(device: str, arguments: list[str]) -> dict[str, Callable[[Any], Model]]:
-    if device == "cpu":
+def _handlers(request: Open, arguments: list[str]) -> dict[str, Callable[[Any], Model]]:
+    if request.device == "cpu":
         from harness.devices.host import Host
 
-        host = Host(int(arguments[0]))
+        return _untrusted(Host(int(arguments[0])))
+    from harness.devices.cuda import CudaDevice
+
+    cuda = CudaDevice(int(request.device.removeprefix("cuda:")))
+    if request.native:
+        from harness.devices.cuda_host import NativeHost
+
+        host = NativeHost(cuda)
         return {
-            "open": host.open,
-            "open_problem": host.open_problem,
-            "bind_submission": host.bind_submission,
-            "bind_stand_in": host.bind_stand_in,
-            "bind_baselines": host.bind_baselines,
-            "run_once": host.run_once,
-            "arm_window": host.arm_window,
-            "time_window": host.time_window,
+            **_untrusted(host),
+            "map_memory": host.map_memory,
+            "capture_window": host.capture_window,
+            "drop": host.drop,
         }
     from harness.bench import Bench
-    from harness.devices.cuda import CudaDevice
     from harness.devices.cuda_instrument import examine
 
-    cuda = CudaDevice(int(device.removeprefix("cuda:")))
     bench = Bench(cuda)
     return {
         "open": lambda _: cuda.info,
@@ -88,6 +93,20 @@ def _handlers(device: str, arguments: list[str]) -> dict[str, Callable[[Any], Mo
         "round": bench.round,
         "serve": bench.serve,
         "examine": lambda _: examine(cuda),
+    }
+
+
+def _untrusted(host: Host | NativeHost) -> dict[str, Callable[[Any], Model]]:
+    """What every worker answers that only runs and times."""
+    return {
+        "open": host.open,
+        "open_problem": host.open_problem,
+        "bind_submission": host.bind_submission,
+        "bind_stand_in": host.bind_stand_in,
+        "bind_baselines": host.bind_baselines,
+        "run_once": host.run_once,
+        "arm_window": host.arm_window,
+        "time_window": host.time_window,
     }
 
 

@@ -120,7 +120,7 @@ def without_fresh_inputs(patch: Patch) -> None:
 
 def without_isolation(patch: Patch) -> None:
     patch.setattr("harness.planner.isolated", lambda command, whole: command)
-    patch.setattr("harness.channel.isolated", lambda command, whole: command)
+    patch.setattr("harness.channel.isolated", lambda command, whole, namespaces: command)
 
 
 def without_snapshot(patch: Patch) -> None:
@@ -183,7 +183,7 @@ GUARDS: dict[str, Guard] = {
         "the outputs of timed windows are verified", replaced("harness.measurement.Measurement._accept_timed", nothing)
     ),
     "parents-clock": Guard(
-        "the parent's clock bounds a native worker's times", replaced("harness.devices.cpu.CLOCK_SLACK_SHARE", 1.0)
+        "the parent's clock bounds a native worker's times", replaced("harness.devices.untrusted.CLOCK_SLACK_SHARE", 1.0)
     ),
     "speed-of-light": Guard("no time is below the device's limits", replaced("harness.measurement.LIMIT_SLACK", 0.0)),
     "protocol": Guard("a worker's answer is a validated message, one per request", None),

@@ -94,7 +94,7 @@ PLACES = {
 
 
 def main(place: str, where: Path) -> None:
-    evaluate.open_driver = lambda device: FakeDriver(FakeDevice())
+    evaluate.open_driver = lambda device, native: FakeDriver(FakeDevice())
     if (where / "run.json").exists():
         PLACES[place]()
         session = RunSession.resume(where, "cpu", BuildOptions())

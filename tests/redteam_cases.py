@@ -36,13 +36,13 @@ class Warm:
     """Opens drivers, and gives the same one again while its worker lives: starting one takes longer than most trials."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Driver] = {}
+        self._kept: dict[tuple[str, bool], Driver] = {}
 
-    def open(self, device: str) -> Driver:
+    def open(self, device: str, native: bool) -> Driver:
         """In place of `harness.drivers.open_driver`."""
-        driver = self._kept.get(device)
+        driver = self._kept.get((device, native))
         if driver is None or not driver.alive:
-            driver = self._kept[device] = open_driver(device)
+            driver = self._kept[device, native] = open_driver(device, native)
             driver.close = lambda: None  # type: ignore[method-assign]
         return driver
 

@@ -37,7 +37,7 @@ class Workers:
         self.faults: dict[str, list[Fault]] = {}
         self.refused = 0
 
-    def open(self, device: str) -> FakeDriver:
+    def open(self, device: str, native: bool) -> FakeDriver:
         if self.refused:
             self.refused -= 1
             raise WorkerDied(1, "no module named torch")

@@ -43,7 +43,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[FakeDriver]:
     """The drivers that were opened, on simulated devices."""
     opened: list[FakeDriver] = []
 
-    def open_driver(device: str) -> FakeDriver:
+    def open_driver(device: str, native: bool) -> FakeDriver:
         opened.append(FakeDriver(FakeDevice()))
         return opened[-1]
 
@@ -178,8 +178,8 @@ def test_a_machine_that_keeps_failing_leaves_the_run_open_for_another_try(fake: 
     fake[0].alive = False
     plain = evaluate.open_driver
 
-    def lame(device: str) -> FakeDriver:
-        driver = plain(device)
+    def lame(device: str, native: bool) -> FakeDriver:
+        driver = plain(device, native)
         driver.prepare = refuse  # type: ignore[method-assign, assignment]
         return driver  # type: ignore[return-value]
 

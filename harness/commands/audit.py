@@ -42,6 +42,13 @@ NOTES = {
 GHOSTS = {
     Language.C: ("ghost.c", "void {entry}(void) {{}}\n"),
     Language.CUDA: ("ghost.cu", 'extern "C" __global__ void {entry}() {{}}\n'),
+    Language.NATIVE: (
+        "ghost.cu",
+        "#include <hgemm.h>\n"
+        "int hgemm_create(const hgemm_problem *, void **) {{ return 0; }}\n"
+        "int {entry}(void *, const void *, const void *, void *, void *, void *) {{ return 0; }}\n"
+        "void hgemm_destroy(void *) {{}}\n",
+    ),
 }
 
 
@@ -133,7 +140,7 @@ def ghosts(prepared: Prepared, problems: Sequence[Problem], evaluator: Evaluator
         assert isinstance(plan, Plan)
         hollow = {}
         for name, kernel in plan.kernels.items():
-            language = Language.C if kernel.language is Language.C else Language.CUDA
+            language = kernel.language if kernel.language.is_host else Language.CUDA
             file, text = GHOSTS[language]
             source = f"kernels/{kernel.entry}-{file}"
             texts[source] = text.format(entry=kernel.entry)

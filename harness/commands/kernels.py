@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from harness.artifacts import Artifact, BuildFailure
+from harness.artifacts import Artifact, BuildFailure, BuildReport
 from harness.commands.tables import plain_table, say
 from harness.evaluate import Prepared
 from harness.model import Count, Model, Name, Positive
@@ -43,7 +43,7 @@ class KernelReport(Model):
     cached: bool
     """Whether it was in the cache before."""
     registers: Count | None
-    """32-bit registers per thread; null for host code, and where it was not built."""
+    """32-bit registers per thread, the most of all kernels of a native library; null for host C, and where it was not built."""
     static_shared_bytes: Count
     """Static shared memory per CTA."""
     dynamic_shared_bytes: Count
@@ -171,7 +171,7 @@ def _report(use: _Use, prepared: Prepared) -> KernelReport:
         shapes=use.shapes,
         built=report is not None,
         cached=isinstance(build, Artifact) and build.cached,
-        registers=report.registers.get(kernel.entry) if report else None,
+        registers=_registers(report, kernel) if report else None,
         static_shared_bytes=report.static_shared_bytes if report else 0,
         dynamic_shared_bytes=use.dynamic_shared_bytes,
         stack_bytes=report.stack_bytes if report else 0,
@@ -181,3 +181,9 @@ def _report(use: _Use, prepared: Prepared) -> KernelReport:
         warnings=report.warnings if report else (),
         error=build.message if isinstance(build, BuildFailure) else "",
     )
+
+
+def _registers(report: BuildReport, kernel: Kernel) -> int | None:
+    if kernel.language is Language.NATIVE:
+        return max(report.registers.values(), default=None)
+    return report.registers.get(kernel.entry)

@@ -1,4 +1,8 @@
-"""The CUDA device: runs in a trusted worker, where no host code of a submission ever runs."""
+"""The CUDA device: operations, windows and baselines on one stream.
+
+For kind `device` it serves a Bench in a trusted worker, where no host code of a submission ever runs; for kind `native`
+it is what the untrusted worker works with (harness/devices/cuda_host.py).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from harness.devices import ArenaLayout, BufferSet, MachineFault, OperationInfo,
 from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import BoundPlan, Module, check, fault
 from harness.devices.cuda_server import CudaPort
-from harness.devices.cuda_window import Window, Windows
+from harness.devices.cuda_window import Enqueue, Recorder, Window, Windows
 from harness.model import InfraError
 from harness.plan import Layout, Plan
 from harness.profiles import match_profile
@@ -32,7 +36,7 @@ class CudaOperation(NamedTuple):
     """An operation and the function that enqueues it on the device's stream."""
 
     info: OperationInfo
-    enqueue: Callable[[BufferSet], object]
+    enqueue: Enqueue
 
 
 class CudaDevice:
@@ -40,7 +44,7 @@ class CudaDevice:
 
     def __init__(self, index: int) -> None:
         self._telemetry = Telemetry(index)
-        torch = _import_torch()
+        torch = import_torch()
         from cuda.bindings import driver, runtime
 
         if not torch.cuda.is_available() or index >= torch.cuda.device_count():
@@ -80,6 +84,10 @@ class CudaDevice:
                 raise MachineFault(Reason.OUT_OF_MEMORY, detail, fatal=False) from error
         return self._memory
 
+    def use_memory(self, memory: torch.Tensor) -> None:
+        """Work on memory of somebody else: uint8, one dimension."""
+        self._memory = memory
+
     def open_problem(self, layout: ArenaLayout) -> None:
         """Forget the last problem's operations and windows."""
         self.drop(tuple(self._operations))
@@ -96,8 +104,13 @@ class CudaDevice:
         bound = BoundPlan(plan, artifacts, self._modules, self.stream.cuda_stream)
         names = ", ".join(f"{kernel.entry} ({name})" for name, kernel in plan.kernels.items())
         info = OperationInfo(key=SUBMISSION, contender=SUBMISSION, layout=plan.layout, description=names)
-        self._operations[info.key] = CudaOperation(info, bound.enqueue)
+        self.adopt(info, bound.enqueue)
         return info
+
+    def adopt(self, info: OperationInfo, enqueue: Enqueue) -> None:
+        """Take in an operation that is bound, in place of what had its key and the windows captured of that."""
+        self.drop((info.key,))
+        self._operations[info.key] = CudaOperation(info, enqueue)
 
     def bind_baselines(self, names: tuple[str, ...], keys: tuple[str, ...] | None) -> tuple[OperationInfo, ...]:
         """Every candidate of the named baselines, or those of the given keys."""
@@ -119,11 +132,14 @@ class CudaDevice:
                 self._kernels.spin(delay_ns)
 
         info = original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
-        self.drop((SUBMISSION,))
-        self._operations[SUBMISSION] = CudaOperation(info, enqueue)
+        self.adopt(info, enqueue)
         return info
 
-    def enqueuer(self, key: str) -> Callable[[BufferSet], object]:
+    def operation(self, key: str) -> OperationInfo:
+        """What a bound operation is."""
+        return self._operations[key].info
+
+    def enqueuer(self, key: str) -> Enqueue:
         """What puts a bound operation on the stream."""
         return self._operations[key].enqueue
 
@@ -151,7 +167,7 @@ class CudaDevice:
         buffers = self._buffers(operation)
         for slot in slots:
             operation.enqueue(buffers[slot])
-        self._wait()
+        self.wait()
         if key in self._sequential:
             return
         self._sequential.add(key)
@@ -160,14 +176,19 @@ class CudaDevice:
 
     def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
         """Time one window; its graph is captured at first use."""
-        captured = self._captured.get((key, slots, unscored))
-        if captured is None:
-            operation = self._operations[key]
-            buffers = self._buffers(operation)
-            chosen = [buffers[slot] for slot in slots]
-            captured = self.windows.capture(operation.enqueue, chosen, unscored)
-            self._captured[key, slots, unscored] = captured
-        return self.windows.time(captured)
+        return self.windows.time(self.captured(key, slots, unscored))
+
+    def captured(self, key: str, slots: tuple[int, ...], unscored: int, recorder: Recorder | None = None) -> Window:
+        """The window of an operation, captured at first use, by default without special rules."""
+        if (key, slots, unscored) not in self._captured:
+            chosen = self.buffers(key, slots)
+            self._captured[key, slots, unscored] = self.windows.capture(self.enqueuer(key), chosen, unscored, recorder=recorder)
+        return self._captured[key, slots, unscored]
+
+    def buffers(self, key: str, slots: tuple[int, ...]) -> list[BufferSet]:
+        """What an operation works on in some slots."""
+        buffers = self._buffers(self._operations[key])
+        return [buffers[slot] for slot in slots]
 
     def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
         """Keyed hash of the bits of some fp16 tensors."""
@@ -195,7 +216,12 @@ class CudaDevice:
         """Clock, power, temperature and throttle reasons right now."""
         return self._telemetry.read()
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait for the stream.
+
+        Raises:
+            SubmissionFault, MachineFault: work on it failed.
+        """
         (code,) = self._runtime.cudaStreamSynchronize(self.stream.cuda_stream)
         if int(code) != 0:
             raise fault(code.name)
@@ -244,7 +270,8 @@ class CudaDevice:
         )
 
 
-def _import_torch() -> Any:
+def import_torch() -> Any:
+    """PyTorch, for a checker of types that does not know its CUDA part."""
     import torch
 
     return torch

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from harness.devices import BufferSet, MachineFault, WindowTime
+from harness.devices.cuda_graph import programmatic_edges
 from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import check
 from harness.record import Reason
@@ -14,8 +15,6 @@ Enqueue = Callable[[BufferSet], object]
 
 FLUSH_OF_L2 = 2
 """The flush writes, then reads, buffers of this many times the last-level cache."""
-PROGRAMMATIC = 1
-"""cudaGraphDependencyTypeProgrammatic: the edge lets a kernel start before the one it depends on has ended."""
 
 
 class Window(NamedTuple):
@@ -24,6 +23,29 @@ class Window(NamedTuple):
     executable: Any
     start: Any
     stop: Any
+
+
+class Recorder:
+    """Records what is put on a stream as a graph, without further rules: for operations of the harness's own."""
+
+    mode = "Relaxed"
+
+    def __init__(self, stream: int) -> None:
+        from cuda.bindings import runtime
+
+        self._runtime = runtime
+        self._stream = stream
+
+    def record(self, put: Callable[[], object]) -> Any:
+        """The graph of what `put` puts on the stream."""
+        mode = getattr(self._runtime.cudaStreamCaptureMode, f"cudaStreamCaptureMode{self.mode}")
+        check(self._runtime.cudaStreamBeginCapture(self._stream, mode))
+        try:
+            put()
+        except BaseException:
+            self._runtime.cudaStreamEndCapture(self._stream)
+            raise
+        return check(self._runtime.cudaStreamEndCapture(self._stream))
 
 
 class Windows:
@@ -36,12 +58,20 @@ class Windows:
         self._runtime = runtime
         self._stream = stream
         self._kernels = kernels
+        self._recorder = Recorder(stream.cuda_stream)
         words = FLUSH_OF_L2 * l2_bytes // 4
         self._written = torch.zeros(words, dtype=torch.float32, device="cuda")
         self._read = torch.zeros(words, dtype=torch.float32, device="cuda")
         self._total = torch.zeros((), dtype=torch.float32, device="cuda")
 
-    def capture(self, enqueue: Enqueue, buffers: Sequence[BufferSet], unscored: int, probed: bool = True) -> Window:
+    def capture(
+        self,
+        enqueue: Enqueue,
+        buffers: Sequence[BufferSet],
+        unscored: int,
+        probed: bool = True,
+        recorder: Recorder | None = None,
+    ) -> Window:
         """Capture `unscored` operations, a clock probe, an event, the other operations, an event, and a clock probe.
 
         A request of server mode is one operation between two events, without probes. Operations follow one another on one
@@ -49,8 +79,8 @@ class Windows:
         """
         runtime, handle = self._runtime, self._stream.cuda_stream
         start, stop = check(runtime.cudaEventCreate()), check(runtime.cudaEventCreate())
-        self._begin()
-        try:
+
+        def put() -> None:
             for one in buffers[:unscored]:
                 enqueue(one)
             if probed:
@@ -61,10 +91,8 @@ class Windows:
             check(runtime.cudaEventRecordWithFlags(stop, handle, runtime.cudaEventRecordExternal))
             if probed:
                 self._kernels.probe(1)
-        except BaseException:
-            runtime.cudaStreamEndCapture(handle)
-            raise
-        graph = check(runtime.cudaStreamEndCapture(handle))
+
+        graph = (recorder or self._recorder).record(put)
         executable = check(runtime.cudaGraphInstantiate(graph, 0))
         check(runtime.cudaGraphDestroy(graph))
         check(runtime.cudaGraphUpload(executable, handle))
@@ -76,9 +104,13 @@ class Windows:
         Raises:
             SubmissionFault, MachineFault: the work failed.
         """
-        runtime, handle = self._runtime, self._stream.cuda_stream
         # Warm windows are flushed too: their unscored operations then find memory as everybody's do, and load the set.
         self.flush()
+        return self.measure(window)
+
+    def measure(self, window: Window) -> WindowTime:
+        """The same without the flush."""
+        runtime, handle = self._runtime, self._stream.cuda_stream
         check(runtime.cudaGraphLaunch(window.executable, handle))
         check(runtime.cudaStreamSynchronize(handle))
         return WindowTime(window_ns=self.elapsed_ns(window), sm_clock_mhz=self._kernels.clock_mhz())
@@ -129,19 +161,7 @@ class Windows:
         return self._programmatic_edges(enqueue, [buffers, buffers]) > 2 * self._programmatic_edges(enqueue, [buffers])
 
     def _programmatic_edges(self, enqueue: Enqueue, buffers: Sequence[BufferSet]) -> int:
-        runtime = self._runtime
-        self._begin()
-        try:
-            for one in buffers:
-                enqueue(one)
-        finally:
-            graph = check(runtime.cudaStreamEndCapture(self._stream.cuda_stream))
-        count = check(runtime.cudaGraphGetEdges(graph))[-1]
-        edges = check(runtime.cudaGraphGetEdges(graph, count))[2] if count else []
-        found = sum(int(edge.type) == PROGRAMMATIC for edge in edges)
-        check(runtime.cudaGraphDestroy(graph))
+        graph = self._recorder.record(lambda: [enqueue(one) for one in buffers])
+        found = programmatic_edges(graph)
+        check(self._runtime.cudaGraphDestroy(graph))
         return found
-
-    def _begin(self) -> None:
-        mode = self._runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
-        check(self._runtime.cudaStreamBeginCapture(self._stream.cuda_stream, mode))

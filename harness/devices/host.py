@@ -15,7 +15,18 @@ from typing import NamedTuple
 from harness.baselines.torch_matmul import cpu_candidates
 from harness.devices import ArenaLayout, BufferSet, SubmissionFault, WindowTime
 from harness.devices.cpu import ARENA_BYTES, host_uuid
-from harness.messages import ArmWindow, BindBaselines, BindStandIn, BindSubmission, Done, Open, OpenProblem, RunOnce, TimeWindow
+from harness.messages import (
+    ArmWindow,
+    BindBaselines,
+    BindStandIn,
+    BindSubmission,
+    Bound,
+    Done,
+    Open,
+    OpenProblem,
+    RunOnce,
+    TimeWindow,
+)
 from harness.plan import Call, Layout, Plan
 from harness.record import SUBMISSION, L2State, Reason
 from harness.run import DeviceInfo
@@ -92,11 +103,12 @@ class Host:
         self._operations[SUBMISSION] = HostOperation(original.layout, enqueue)
         return Done()
 
-    def bind_baselines(self, request: BindBaselines) -> Done:
-        """Have both layouts of every baseline ready."""
-        for info, enqueue in cpu_candidates(request.names):
+    def bind_baselines(self, request: BindBaselines) -> Bound:
+        """Have both layouts of every baseline ready, or those of the given keys."""
+        found = [each for each in cpu_candidates(request.names) if request.keys is None or each.info.key in request.keys]
+        for info, enqueue in found:
             self._operations[info.key] = HostOperation(info.layout, enqueue)
-        return Done()
+        return Bound(operations=tuple(each.info for each in found))
 
     def run_once(self, request: RunOnce) -> Done:
         """Run an operation on each slot."""
