@@ -291,6 +291,17 @@ class CaptureWindow(Model):
     """Slots of all operations."""
     unscored: Count
     """How many of them are not timed."""
+    marks: tuple[Count, ...] = ()
+    """Where there are any, the window is captured a second time, with 16 bits written right before each operation: at these
+    offsets in the arena. The library cannot tell the two apart."""
+    mark_bits: Annotated[int, Field(ge=0, lt=1 << 16)] = 0
+    """What is written."""
+
+
+class RunMarked(Model):
+    """To an untrusted worker of a CUDA device: run the window with marks that was captured last. Answered by Done."""
+
+    type: Literal["run_marked"] = "run_marked"
 
 
 class RunOnce(Model):
@@ -360,6 +371,7 @@ Request = Annotated[
     | Drop
     | MapMemory
     | CaptureWindow
+    | RunMarked
     | RunOnce
     | ArmWindow
     | TimeWindow,

@@ -79,6 +79,7 @@ def _handlers(request: Open, arguments: list[str]) -> dict[str, Callable[[Any], 
             **_untrusted(host),
             "map_memory": host.map_memory,
             "capture_window": host.capture_window,
+            "run_marked": host.run_marked,
             "drop": host.drop,
         }
     from harness.bench import Bench

@@ -115,6 +115,7 @@ class FakeCuda:
         kinds = real_driver.CUgraphNodeType
         return SimpleNamespace(
             CUgraph=lambda value: value,
+            cuMemsetD16Async=self._set_half,
             cuGraphGetNodes=lambda graph, count=0: (OK, self.graphs[graph][:count], len(self.graphs[graph])),
             cuGraphNodeGetType=lambda node: (OK, getattr(kinds, f"CU_GRAPH_NODE_TYPE_{node.kind.upper()}")),
             cuGraphKernelNodeGetParams=lambda node: (OK, SimpleNamespace(kern=0, func=node)),
@@ -124,6 +125,12 @@ class FakeCuda:
                 SimpleNamespace(dst=node.start, height=1, pitch=0, width=node.size_bytes, elementSize=1),
             ),
         )
+
+    def _set_half(self, address: int, value: int, count: int, stream: int) -> tuple[Any, ...]:
+        assert count == 1
+        write = lambda: setattr(ctypes.c_uint16.from_address(address), "value", value)  # noqa: E731
+        self._put(Node("memset", call=write, start=address, size_bytes=2))
+        return (OK,)
 
     def _cudaStreamBeginCapture(self, stream: int, mode: Any) -> tuple[Any, ...]:  # noqa: N802
         assert stream == STREAM

@@ -16,15 +16,16 @@ from harness import channel, worker
 from harness.bench import Bench
 from harness.devices import BufferSet, MachineFault, OperationInfo, SubmissionFault
 from harness.devices.cuda import CudaDevice
-from harness.devices.cuda_host import Library, NativeHost
+from harness.devices.cuda_graph import Recorder
 from harness.devices.cuda_native import LEVELS, NativeCudaDevice
-from harness.devices.cuda_window import Recorder, Windows
-from harness.messages import Failure, Prepare, Request
+from harness.devices.cuda_window import Windows
+from harness.devices.native_library import Library
+from harness.messages import Failure, Inspection, Prepare, Request, Round, Select
 from harness.model import Model
 from harness.plan import Call, Kernel, Language, Layout, Plan
 from harness.problem import Problem
 from harness.profiles import load_profile
-from harness.record import Reason
+from harness.record import SUBMISSION, Measure, Reason
 from harness.run import DeviceInfo
 
 INFO = DeviceInfo(profile="h200", name="simulated", uuid="GPU-0", driver="0", libraries={}, timer="simulated")
@@ -32,7 +33,11 @@ KERNEL = Kernel(language=Language.NATIVE, source="kernels/k.cu", entry="hgemm_ru
 PROBLEM = Problem(m=24, n=40, k=20)
 WINDOW_NS = 20_000
 
+COLD = Measure()
+ORDER = ("cublas", SUBMISSION)
+
 RunLibrary = Callable[[FakeCuda, BufferSet], int]
+NewWorld = Callable[..., "World"]
 
 
 def plan(**fields: object) -> Plan:
@@ -186,4 +191,22 @@ class FakeCudaDevice(CudaDevice):
         return SimpleNamespace(candidates=lambda problem: [SimpleNamespace(info=info, enqueue=launch) for info in infos])
 
 
-__all__ = ["PROBLEM", "FakeCuda", "NativeHost", "World", "honest", "plan", "product"]
+def maker(patch: pytest.MonkeyPatch) -> NewWorld:
+    """Makes worlds, and puts each in CUDA's place."""
+
+    def made(*arguments: Any) -> World:
+        found = World(*arguments)
+        found.patch(patch)
+        return found
+
+    return made
+
+
+def timed(found: World, rounds: int = 1) -> list[Inspection]:
+    """What some rounds say of the submission's outputs."""
+    bench = found.bench()
+    bench.select(Select(measure=COLD, contenders=("cublas",), seed=1))
+    bench.select(Select(measure=COLD, contenders=(SUBMISSION,), seed=2))
+    results = [bench.round(Round(measure=COLD, order=ORDER, seed=number, full=number == 0)) for number in range(rounds)]
+    assert all(result.inspection is not None for result in results)
+    return [result.inspection for result in results if result.inspection is not None]

@@ -64,12 +64,12 @@ int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const vo
 CALLER = """
 import ctypes, json, sys
 from types import SimpleNamespace
-from harness.devices import cuda_host
+from harness.devices import SubmissionFault, native_library
 from harness.plan import Layout
 from harness.problem import Problem
 runtime = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
-cuda_host._offer_runtime = lambda: None
-library = cuda_host.Library(__import__("pathlib").Path(sys.argv[2]))
+native_library._offer_runtime = lambda: None
+library = native_library.Library(__import__("pathlib").Path(sys.argv[2]))
 found = {"kernels": sorted(library.kernels), "launches": []}
 for shape in sys.argv[3:]:
     before = runtime.stub_launches()
@@ -79,7 +79,7 @@ for shape in sys.argv[3:]:
     found["launches"].append(runtime.stub_launches() - before)
 try:
     library.create(Problem.parse("64x64x64"), Layout.TN)
-except cuda_host.SubmissionFault as error:
+except SubmissionFault as error:
     found["refused"] = [error.reason, str(error)]
 print(json.dumps(found))
 """

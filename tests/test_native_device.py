@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from fake_cuda import FakeCuda
-from native_world import PROBLEM, WINDOW_NS, World, honest, plan, product
+from native_world import COLD, ORDER, PROBLEM, WINDOW_NS, NewWorld, World, honest, maker, plan, product, timed
 
 from harness import messages
 from harness.devices import BufferSet, MachineFault, SubmissionFault
@@ -18,26 +17,14 @@ from harness.devices.cuda_native import LEVELS
 from harness.messages import Draw, Inspection, Prepare, Round, Select, StandIn
 from harness.plan import Layout
 from harness.problem import Problem
-from harness.record import SUBMISSION, Measure, Reason
+from harness.record import SUBMISSION, Reason
 from harness.verify.checks import judge
 from harness.verify.inputs import InputKind, plan_draws
-
-COLD = Measure()
-ORDER = ("cublas", SUBMISSION)
-
-NewWorld = Callable[..., World]
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> NewWorld:
-    """Makes a world, and puts it in CUDA's place."""
-
-    def made(*arguments: Any) -> World:
-        found = World(*arguments)
-        found.patch(monkeypatch)
-        return found
-
-    return made
+    return maker(monkeypatch)
 
 
 def drawn(found: World, kind: InputKind = InputKind.NORMAL) -> Inspection:
@@ -49,16 +36,6 @@ def fault(found: World) -> SubmissionFault:
     with pytest.raises(SubmissionFault) as error:
         drawn(found)
     return error.value
-
-
-def timed(found: World, rounds: int = 1) -> list[Inspection]:
-    """What some rounds say of the submission's outputs."""
-    bench = found.bench()
-    bench.select(Select(measure=COLD, contenders=("cublas",), seed=1))
-    bench.select(Select(measure=COLD, contenders=(SUBMISSION,), seed=2))
-    results = [bench.round(Round(measure=COLD, order=ORDER, seed=number, full=number == 0)) for number in range(rounds)]
-    assert all(result.inspection is not None for result in results)
-    return [result.inspection for result in results if result.inspection is not None]
 
 
 def test_an_honest_library_is_right_on_every_kind_of_input(world: NewWorld) -> None:

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.devices import ArenaLayout, BufferSet, MachineFault, OperationInfo, WindowTime
+from harness.devices.cuda_graph import Recorder
 from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import BoundPlan, Module, check, fault
 from harness.devices.cuda_server import CudaPort
-from harness.devices.cuda_window import Enqueue, Recorder, Window, Windows
+from harness.devices.cuda_window import Enqueue, Window, Windows
 from harness.model import InfraError
 from harness.plan import Layout, Plan
 from harness.profiles import match_profile
@@ -87,6 +88,11 @@ class CudaDevice:
     def use_memory(self, memory: torch.Tensor) -> None:
         """Work on memory of somebody else: uint8, one dimension."""
         self._memory = memory
+
+    @property
+    def address(self) -> int:
+        """Where the memory that contenders work in begins."""
+        return int(self._memory.data_ptr())
 
     def open_problem(self, layout: ArenaLayout) -> None:
         """Forget the last problem's operations and windows."""

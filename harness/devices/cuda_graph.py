@@ -1,11 +1,11 @@
-"""Graphs on a CUDA device: what nodes they hold, and which nodes a native library may put into one."""
+"""Graphs on a CUDA device: how they are recorded, what nodes they hold, and what a native library may put into one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from harness.devices import BufferSet, SubmissionFault
+from harness.devices import BufferSet, MachineFault, SubmissionFault
 from harness.devices.cuda_launch import check
 from harness.record import Reason
 
@@ -34,6 +34,85 @@ class Span(NamedTuple):
 
     start: int
     end: int
+
+
+class Recorder:
+    """Records what is put on a stream as a graph, without further rules: for operations of the harness's own."""
+
+    mode = "Relaxed"
+
+    def __init__(self, stream: int) -> None:
+        from cuda.bindings import runtime
+
+        self._runtime = runtime
+        self._stream = stream
+
+    def record(self, put: Callable[[], object]) -> Any:
+        """The graph of what `put` puts on the stream."""
+        mode = getattr(self._runtime.cudaStreamCaptureMode, f"cudaStreamCaptureMode{self.mode}")
+        check(self._runtime.cudaStreamBeginCapture(self._stream, mode))
+        try:
+            put()
+        except BaseException:
+            self._runtime.cudaStreamEndCapture(self._stream)
+            raise
+        return check(self._runtime.cudaStreamEndCapture(self._stream))
+
+
+class StrictRecorder(Recorder):
+    """Records what a library enqueues, and holds it against the rules of `hgemm.h`."""
+
+    mode = "Global"
+
+    def __init__(
+        self, stream: int, kernels: frozenset[str], writable: frozenset[Span], limits: Callable[[], dict[str, int]]
+    ) -> None:
+        super().__init__(stream)
+        self._kernels, self._writable, self._limits = kernels, writable, limits
+
+    def record(self, put: Callable[[], object]) -> Any:
+        """The graph of what `put` has the library enqueue.
+
+        Raises:
+            SubmissionFault: it failed, or broke a rule.
+        """
+        limits, free = self._limits(), self._free_bytes()
+        graph = self._captured(put)
+        if self._free_bytes() < free:
+            # The first launch of a kernel loads its code, and somebody else may allocate: only what repeats is the library's.
+            check(self._runtime.cudaGraphDestroy(graph))
+            free = self._free_bytes()
+            graph = self._captured(put)
+            if self._free_bytes() < free:
+                raise forbidden("allocates memory of the device")
+        if self._limits() != limits:
+            raise forbidden("changes limits of the device")
+        check_nodes(nodes_of(graph), self._kernels, self._writable)
+        return graph
+
+    def _captured(self, put: Callable[[], object]) -> Any:
+        failures = []
+
+        def noted() -> None:
+            try:
+                put()
+            except SubmissionFault as error:
+                failures.append(error)
+
+        try:
+            graph = super().record(noted)
+        except MachineFault as error:
+            if "StreamCapture" not in str(error):
+                raise
+            raise forbidden(f"does what no capture allows, such as allocating or waiting ({error})") from error
+        # A library that looks at what CUDA answers fails too, but what it did is the better reason.
+        if failures:
+            check(self._runtime.cudaGraphDestroy(graph))
+            raise failures[0]
+        return graph
+
+    def _free_bytes(self) -> int:
+        return int(check(self._runtime.cudaMemGetInfo())[0])
 
 
 def spans(buffers: Iterable[BufferSet]) -> frozenset[Span]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
+import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.devices import BufferSet, MachineFault, OperationInfo, SubmissionFault, WindowTime
-from harness.devices.cuda_graph import check_nodes, forbidden, nodes_of, programmatic_edges, spans
+from harness.devices import BufferSet, OperationInfo, SubmissionFault, WindowTime
+from harness.devices.cuda_graph import Span, StrictRecorder, forbidden, nodes_of, programmatic_edges, spans
 from harness.devices.cuda_launch import check
 from harness.devices.cuda_memory import MappedMemory
-from harness.devices.cuda_window import Recorder
+from harness.devices.native_library import Library
 from harness.messages import (
     ArmWindow,
     BindBaselines,
@@ -30,17 +31,16 @@ from harness.messages import (
     MapMemory,
     Open,
     OpenProblem,
+    RunMarked,
     RunOnce,
     TimeWindow,
 )
-from harness.native_elf import kernel_names
-from harness.plan import Call, Layout
-from harness.problem import Problem, Track
+from harness.plan import Call
+from harness.problem import HALF_BYTES
 from harness.record import SUBMISSION, Reason
 
 if TYPE_CHECKING:
     from harness.devices.cuda import CudaDevice
-    from harness.devices.cuda_graph import Span
     from harness.devices.cuda_window import Enqueue, Window
     from harness.run import DeviceInfo
 
@@ -60,6 +60,7 @@ class NativeHost:
         self._libraries: dict[str, Library] = {}
         self._bound: tuple[Library, ctypes.c_void_p] | None = None
         self._windows: dict[tuple[tuple[int, ...], int], Window] = {}
+        self._marked: Window | None = None
 
     def open(self, request: Open) -> DeviceInfo:
         """Describe the device."""
@@ -121,9 +122,21 @@ class NativeHost:
         recorder = self._recorder(request.slots)
         if recorder is not None and not self._windows:
             self._rehearse(recorder, request.slots[0])
+        marked_first = bool(request.marks) and random.SystemRandom().random() < 0.5
+        if marked_first:
+            self._capture_marked(request)
         captured = self._device.captured(SUBMISSION, request.slots, request.unscored, recorder)
         self._windows[request.slots, request.unscored] = captured
+        if request.marks and not marked_first:
+            self._capture_marked(request)
         check(self._runtime.cudaDeviceSynchronize())
+        return Done()
+
+    def run_marked(self, request: RunMarked) -> Done:
+        """Run the window with marks that was captured last."""
+        assert self._marked is not None
+        self._device.windows.launch(self._marked)
+        self._device.wait()
         return Done()
 
     def run_once(self, request: RunOnce) -> Done:
@@ -149,17 +162,40 @@ class NativeHost:
         """Time the window that was armed."""
         return self._device.windows.measure(self._armed)
 
+    def _capture_marked(self, request: CaptureWindow) -> None:
+        """The same window with a mark in the inputs right before each operation."""
+        from cuda.bindings import driver
+
+        self._release_marked()
+        device, enqueue = self._device, self._device.enqueuer(SUBMISSION)
+        stream = device.stream.cuda_stream
+        addresses = [device.address + offset for offset in request.marks]
+        coming = itertools.cycle(addresses)  # the recorder may try twice
+
+        def marked(buffers: BufferSet) -> None:
+            check(driver.cuMemsetD16Async(next(coming), request.mark_bits, 1, stream))
+            enqueue(buffers)
+
+        recorder = self._recorder(request.slots, frozenset(Span(address, address + HALF_BYTES) for address in addresses))
+        buffers = device.buffers(SUBMISSION, request.slots)
+        self._marked = device.windows.capture(marked, buffers, request.unscored, recorder=recorder)
+
+    def _release_marked(self) -> None:
+        if self._marked is not None:
+            self._device.windows.release(self._marked)
+            self._marked = None
+
     @property
     def _runtime(self) -> Any:
         from cuda.bindings import runtime
 
         return runtime
 
-    def _recorder(self, slots: tuple[int, ...]) -> StrictRecorder | None:
+    def _recorder(self, slots: tuple[int, ...], marks: frozenset[Span] = frozenset()) -> StrictRecorder | None:
         """What records the submission on these slots; None where a baseline stands in for it."""
         if self._bound is None:
             return None
-        writable = spans(self._device.buffers(SUBMISSION, slots))
+        writable = spans(self._device.buffers(SUBMISSION, slots)) | marks
         return StrictRecorder(self._device.stream.cuda_stream, self._bound[0].kernels, writable, self._limits)
 
     def _rehearse(self, recorder: StrictRecorder, slot: int) -> None:
@@ -185,137 +221,12 @@ class NativeHost:
         if self._bound is not None:
             library, state = self._bound
             self._bound = None
+            self._release_marked()
             self._device.drop((SUBMISSION,))
             self._device.wait()
             library.destroy(state)
 
 
-class StrictRecorder(Recorder):
-    """Records what a library enqueues, and holds it against the rules of `hgemm.h`."""
-
-    mode = "Global"
-
-    def __init__(
-        self, stream: int, kernels: frozenset[str], writable: frozenset[Span], limits: Callable[[], dict[str, int]]
-    ) -> None:
-        super().__init__(stream)
-        self._kernels, self._writable, self._limits = kernels, writable, limits
-
-    def record(self, put: Callable[[], object]) -> Any:
-        """The graph of what `put` has the library enqueue.
-
-        Raises:
-            SubmissionFault: it failed, or broke a rule.
-        """
-        limits, free = self._limits(), self._free_bytes()
-        graph = self._captured(put)
-        if self._free_bytes() < free:
-            # The first launch of a kernel loads its code, and somebody else may allocate: only what repeats is the library's.
-            check(self._runtime.cudaGraphDestroy(graph))
-            free = self._free_bytes()
-            graph = self._captured(put)
-            if self._free_bytes() < free:
-                raise forbidden("allocates memory of the device")
-        if self._limits() != limits:
-            raise forbidden("changes limits of the device")
-        check_nodes(nodes_of(graph), self._kernels, self._writable)
-        return graph
-
-    def _captured(self, put: Callable[[], object]) -> Any:
-        failures = []
-
-        def noted() -> None:
-            try:
-                put()
-            except SubmissionFault as error:
-                failures.append(error)
-
-        try:
-            graph = super().record(noted)
-        except MachineFault as error:
-            if "StreamCapture" not in str(error):
-                raise
-            raise forbidden(f"does what no capture allows, such as allocating or waiting ({error})") from error
-        # A library that looks at what CUDA answers fails too, but what it did is the better reason.
-        if failures:
-            check(self._runtime.cudaGraphDestroy(graph))
-            raise failures[0]
-        return graph
-
-    def _free_bytes(self) -> int:
-        return int(check(self._runtime.cudaMemGetInfo())[0])
-
-
-class Library:
-    """A library with the three functions of `hgemm.h`."""
-
-    def __init__(self, path: Path) -> None:
-        self.kernels = kernel_names(path.read_bytes())
-        _offer_runtime()
-        try:
-            library = ctypes.CDLL(str(path))
-            self._create, self._run, self._destroy = library.hgemm_create, library.hgemm_run, library.hgemm_destroy
-        except (OSError, AttributeError) as error:
-            raise SubmissionFault(Reason.LAUNCH_ERROR, f"the library cannot be loaded: {error}") from error
-        self._create.argtypes = [ctypes.POINTER(_Problem), ctypes.POINTER(ctypes.c_void_p)]
-        self._run.argtypes = [ctypes.c_void_p] * 6
-        self._destroy.argtypes, self._destroy.restype = [ctypes.c_void_p], None
-
-    def create(self, problem: Problem, layout: Layout) -> ctypes.c_void_p:
-        """What `hgemm_create` makes for a problem.
-
-        Raises:
-            SubmissionFault: it says that it cannot.
-        """
-        wanted = _Problem(problem.m, problem.n, problem.k, int(layout is Layout.TN), int(problem.track is Track.F16))
-        state = ctypes.c_void_p()
-        if (status := self._create(ctypes.byref(wanted), ctypes.byref(state))) != 0:
-            raise SubmissionFault(Reason.LAUNCH_ERROR, f"hgemm_create returned {status}")
-        return state
-
-    def run(self, state: ctypes.c_void_p, buffers: BufferSet, stream: int) -> None:
-        """Have one operation enqueued.
-
-        Raises:
-            SubmissionFault: it says that it could not.
-        """
-        if (status := self._run(state, *(each.data_ptr() for each in buffers), stream)) != 0:
-            raise SubmissionFault(Reason.LAUNCH_ERROR, f"hgemm_run returned {status}")
-
-    def destroy(self, state: ctypes.c_void_p) -> None:
-        """Free what `create` made."""
-        self._destroy(state)
-
-
-class _Problem(ctypes.Structure):
-    """`hgemm_problem`."""
-
-    _fields_ = (
-        ("m", ctypes.c_int64),
-        ("n", ctypes.c_int64),
-        ("k", ctypes.c_int64),
-        ("layout", ctypes.c_int32),
-        ("track", ctypes.c_int32),
-    )
-
-
 def _repeat(enqueue: Enqueue, buffers: BufferSet, times: int) -> None:
     for _ in range(times):
         enqueue(buffers)
-
-
-def _offer_runtime() -> None:
-    """Make the CUDA runtime that PyTorch loaded, and the driver, the ones that a library's imports mean.
-
-    Raises:
-        MachineFault: there is none.
-    """
-    import torch
-
-    major = str(torch.version.cuda).partition(".")[0]
-    try:
-        for name in (f"libcudart.so.{major}", "libcuda.so.1"):
-            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
-    except OSError as error:
-        detail = f"PyTorch brings no shared CUDA runtime ({error}); native submissions need one"
-        raise MachineFault(Reason.DEVICE_ERROR, detail, fatal=False) from error

@@ -1,8 +1,12 @@
 """The parent's side of kind `native` on a CUDA device.
 
 The parent has a context of its own on the card. It owns the arena, which the untrusted worker maps, fills inputs and
-compares outputs there, and holds every reported time against its own clock. While the library's `hgemm_run` is called,
-which only records work, every bit of the arena is inverted: whatever it starts at once works on other data.
+compares outputs there, and holds every reported time against its own clock.
+
+A library sees the buffers of a whole window before the window is timed. Two things keep it from using that. While its
+`hgemm_run` is called, which only records work, every bit of the arena is inverted: whatever it starts at once works on other
+data. And every window is captured a second time, with a NaN written somewhere into the inputs right before each operation:
+where an operation's work was done earlier, by another one, its outputs lack that NaN.
 """
 
 from __future__ import annotations
@@ -13,19 +17,21 @@ import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from harness.channel import WorkerDied, WorkerProcess, WorkerTimeout
-from harness.devices import ArenaLayout, MachineFault, OperationInfo, WindowTime
+from harness.devices import ArenaLayout, MachineFault, OperationInfo, SubmissionFault, WindowTime
+from harness.devices.marks import Marks
 from harness.devices.untrusted import UntrustedDevice
 from harness.isolation import NAMESPACES, described
-from harness.messages import CaptureWindow, Done, Drop, MapMemory, Open
+from harness.messages import CaptureWindow, Done, Drop, MapMemory, Open, RunMarked
 from harness.model import Model
 from harness.plan import Plan
 from harness.profiles import load_profile
-from harness.record import SUBMISSION, L2State
+from harness.record import SUBMISSION, L2State, Reason
 from harness.run import DeviceInfo
 
 if TYPE_CHECKING:
     import torch
 
+    from harness.devices import Sets
     from harness.telemetry import Conditions
 
 _Reply = TypeVar("_Reply", bound=Model)
@@ -121,12 +127,12 @@ class NativeCudaDevice(UntrustedDevice):
 
     def bind_submission(self, plan: Plan, artifacts: dict[str, str]) -> OperationInfo:
         """Have the library loaded, and its `hgemm_create` called, which counts as the time it takes."""
-        self._captured = set()
+        self._captured, self._plan_layout = set(), plan.layout
         return super().bind_submission(plan, artifacts)
 
     def bind_stand_in(self, original: OperationInfo, delay_ns: int) -> OperationInfo:
         """Have a baseline run in the submission's place."""
-        self._captured = set()
+        self._captured, self._plan_layout = set(), original.layout
         return super().bind_stand_in(original, delay_ns)
 
     def drop(self, keys: tuple[str, ...]) -> None:
@@ -139,9 +145,17 @@ class NativeCudaDevice(UntrustedDevice):
         super().run(key, slots)
 
     def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
-        """Time a window in the worker and compare with this side's clock."""
-        self._capture(key, slots, unscored)
-        return super().window(key, slots, l2_state, unscored)
+        """Time a window in the worker and compare with this side's clock.
+
+        Raises:
+            SubmissionFault: the clocks disagree, or an operation does not work on its inputs as they are when it begins.
+        """
+        marks = Marks.draw(self._sets(), slots) if key == SUBMISSION and (slots, unscored) not in self._captured else None
+        self._capture(key, slots, unscored, marks)
+        result = super().window(key, slots, l2_state, unscored)
+        if marks is not None:
+            self._run_marked(marks)
+        return result
 
     def conditions(self) -> Conditions:
         """Clock, power, temperature and throttle reasons right now."""
@@ -155,15 +169,31 @@ class NativeCudaDevice(UntrustedDevice):
         """Whether all words of these int16 views [rows, columns] have these bits."""
         return self._card.holds(words, bits)
 
-    def _capture(self, key: str, slots: tuple[int, ...], unscored: int) -> None:
+    def _capture(self, key: str, slots: tuple[int, ...], unscored: int, marks: Marks | None = None) -> None:
         """Have the library called for a window that it has not seen, while it cannot see the true inputs."""
         if key != SUBMISSION or (slots, unscored) in self._captured:
             return
         arena = self._memory.tensor[: self._layout.total_bytes]
         arena.bitwise_not_()
-        self._call(CaptureWindow(slots=slots, unscored=unscored), Done)
+        offsets, bits = (marks.offsets_bytes, marks.bits) if marks is not None else ((), 0)
+        self._call(CaptureWindow(slots=slots, unscored=unscored, marks=offsets, mark_bits=bits), Done)
         arena.bitwise_not_()
         self._captured.add((slots, unscored))
+
+    def _run_marked(self, marks: Marks) -> None:
+        """Run the window with marks on what the timed one left, look for them, and put everything back."""
+        sets = self._sets()
+        inputs, outputs = marks.inputs(sets), sets.c.clone()
+        self._call(RunMarked(), Done)
+        found = marks.show(sets)
+        marks.restore(sets, inputs)
+        sets.c.copy_(outputs)
+        if not found:
+            detail = "an operation does not work on its inputs as they are when it begins: its outputs are made elsewhere"
+            raise SubmissionFault(Reason.FORBIDDEN, detail)
+
+    def _sets(self) -> Sets:
+        return self._layout.sets(self._memory.tensor, self._plan_layout)
 
     def _open(self, levels: tuple[tuple[str, ...], ...]) -> tuple[DeviceInfo, tuple[str, ...]]:
         """Start a worker that can map the parent's memory, in as many namespaces of its own as that allows."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from harness.devices import BufferSet, MachineFault, WindowTime
-from harness.devices.cuda_graph import programmatic_edges
+from harness.devices.cuda_graph import Recorder, programmatic_edges
 from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import check
 from harness.record import Reason
@@ -23,29 +23,6 @@ class Window(NamedTuple):
     executable: Any
     start: Any
     stop: Any
-
-
-class Recorder:
-    """Records what is put on a stream as a graph, without further rules: for operations of the harness's own."""
-
-    mode = "Relaxed"
-
-    def __init__(self, stream: int) -> None:
-        from cuda.bindings import runtime
-
-        self._runtime = runtime
-        self._stream = stream
-
-    def record(self, put: Callable[[], object]) -> Any:
-        """The graph of what `put` puts on the stream."""
-        mode = getattr(self._runtime.cudaStreamCaptureMode, f"cudaStreamCaptureMode{self.mode}")
-        check(self._runtime.cudaStreamBeginCapture(self._stream, mode))
-        try:
-            put()
-        except BaseException:
-            self._runtime.cudaStreamEndCapture(self._stream)
-            raise
-        return check(self._runtime.cudaStreamEndCapture(self._stream))
 
 
 class Windows:
