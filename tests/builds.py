@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from harness.build import Artifact, BuildFailure, BuildOptions, build_kernels
 from harness.plan import Kernel, Language
 from harness.profiles import load_profile
 
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")
+needs_nvcc = pytest.mark.nvcc
 COMPILERS = ["nvrtc", pytest.param("nvcc", marks=needs_nvcc)]
 
 H200 = load_profile("h200")

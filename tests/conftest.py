@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,10 +38,20 @@ def missing_chromium() -> str | None:
     return missing()
 
 
-PROBES: dict[str, Callable[[], str | None]] = {"gpu": missing_gpu, "postgres": missing_postgres, "chromium": missing_chromium}
+def missing_nvcc() -> str | None:
+    """Why no test can compile with nvcc here, or None."""
+    return None if shutil.which("nvcc") else "no nvcc on PATH"
+
+
+PROBES: dict[str, Callable[[], str | None]] = {
+    "gpu": missing_gpu,
+    "postgres": missing_postgres,
+    "chromium": missing_chromium,
+    "nvcc": missing_nvcc,
+}
 """Per marker, a probe that says why its machinery is missing; it runs once, and only if a selected test needs it."""
 
-REQUIRABLE = frozenset({"gpu", "postgres", "chromium"})
+REQUIRABLE = frozenset(PROBES)
 
 
 def required() -> frozenset[str]:

@@ -148,6 +148,19 @@ def unlimited_plans(patch: Patch) -> None:
     patch.setattr(planner, "LIMITS", planner.LIMITS._replace(memory_bytes=64 << 30))
 
 
+def without_strict_capture(patch: Patch) -> None:
+    from harness.devices.cuda_graph import Recorder, StrictRecorder
+
+    patch.setattr(StrictRecorder, "mode", Recorder.mode)
+    patch.setattr(StrictRecorder, "record", Recorder.record)
+
+
+def without_inverted_arena(patch: Patch) -> None:
+    import torch
+
+    patch.setattr(torch.Tensor, "bitwise_not_", lambda self: self)
+
+
 GUARDS: dict[str, Guard] = {
     "manifest": Guard("the manifest has known fields only", None),
     "files": Guard("a submission holds plain files of known kinds only", None),
@@ -164,6 +177,25 @@ GUARDS: dict[str, Guard] = {
     "host-library": Guard(
         "host code has no state, no imports but memory and math, nothing that runs at loading",
         replaced("harness.elf.check_library", nothing),
+    ),
+    "native-imports": Guard(
+        "libraries for CUDA import listed functions only", replaced("harness.native_elf.check_imports", nothing)
+    ),
+    "native-capture": Guard("hgemm_run is called under a strict capture", without_strict_capture, on_device=True),
+    "native-nodes": Guard(
+        "what it records is kernels of its own and memsets of C and the workspace",
+        replaced("harness.devices.cuda_graph.check_nodes", nothing),
+        on_device=True,
+    ),
+    "native-same-work": Guard(
+        "it records the same for every call",
+        replaced("harness.devices.cuda_host.NativeHost._rehearse", nothing),
+        on_device=True,
+    ),
+    "native-blind-capture": Guard("while it is called the arena is inverted", without_inverted_arena),
+    "native-marks": Guard(
+        "operations work on inputs as they are when they begin",
+        replaced("harness.devices.marks.Marks.show", lambda self, sets: True),
     ),
     "device-globals": Guard("device code has no writable globals", replaced("harness.elf._check_globals", nothing)),
     "device-constants": Guard("device code takes no address of constants", replaced("harness.elf._check_constants", nothing)),

@@ -107,6 +107,11 @@ class Case(NamedTuple):
         return self.path.name
 
     @property
+    def needs_nvcc(self) -> bool:
+        """Whether nvcc builds it."""
+        return self.path.joinpath("plan.py").is_file() and 'language="native"' in self.path.joinpath("plan.py").read_text()
+
+    @property
     def shapes(self) -> str:
         """Shapes that it is tried on."""
         return self.expected.shapes or SHAPES[self.expected.device]

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guards import GUARDS, switch_off
@@ -31,6 +32,11 @@ MIN_CHEATS, MIN_CHEATS_HERE = 30, 12
 GAIN = 1.05
 """What a cheat that is worth catching gains over its honest twin."""
 COUNTS: Counter[str] = Counter()
+
+
+def params(cases: list[Case]) -> list[Any]:
+    """Cases as parameters, with what they need here."""
+    return [pytest.param(case, marks=pytest.mark.nvcc if case.needs_nvcc else ()) for case in cases]
 
 
 def by_name(case: Case) -> str:
@@ -63,24 +69,24 @@ def expect_caught(case: Case, said: Said) -> None:
     COUNTS["passed"] += 1
 
 
-@pytest.mark.parametrize("case", [case for case in CHEATS if case in HERE], ids=by_name)
+@pytest.mark.parametrize("case", params([case for case in CHEATS if case in HERE]), ids=by_name)
 def test_a_cheat_is_caught(said: dict[str, Said], case: Case) -> None:
     expect_caught(case, said[case.name])
 
 
-@pytest.mark.parametrize("case", [case for case in LOOKALIKES if case in HERE], ids=by_name)
+@pytest.mark.parametrize("case", params([case for case in LOOKALIKES if case in HERE]), ids=by_name)
 def test_a_lookalike_passes(said: dict[str, Said], case: Case) -> None:
     assert (said[case.name].code, said[case.name].reasons) == (0, []), said[case.name].stderr
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [case for case in CHEATS if case in ON_GPU], ids=by_name)
+@pytest.mark.parametrize("case", params([case for case in CHEATS if case in ON_GPU]), ids=by_name)
 def test_a_cheat_is_caught_on_a_gpu(said_on_gpu: dict[str, Said], case: Case) -> None:
     expect_caught(case, said_on_gpu[case.name])
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [case for case in LOOKALIKES if case in ON_GPU], ids=by_name)
+@pytest.mark.parametrize("case", params([case for case in LOOKALIKES if case in ON_GPU]), ids=by_name)
 def test_a_lookalike_passes_on_a_gpu(said_on_gpu: dict[str, Said], case: Case) -> None:
     assert (said_on_gpu[case.name].code, said_on_gpu[case.name].reasons) == (0, []), said_on_gpu[case.name].stdout[-2000:]
 
@@ -203,13 +209,13 @@ def expect_needed(case: Case, scratch: Path, warm: Warm) -> None:
 SWITCHABLE = [case for case in CHEATS if case.expected.switchable and case.expected.where != "publish"]
 
 
-@pytest.mark.parametrize("case", [case for case in SWITCHABLE if case in HERE], ids=by_name)
+@pytest.mark.parametrize("case", params([case for case in SWITCHABLE if case in HERE]), ids=by_name)
 def test_a_guard_is_needed(case: Case, warm: Warm, tmp_path: Path) -> None:
     expect_needed(case, tmp_path, warm)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [case for case in SWITCHABLE if case in ON_GPU], ids=by_name)
+@pytest.mark.parametrize("case", params([case for case in SWITCHABLE if case in ON_GPU]), ids=by_name)
 def test_a_guard_is_needed_on_a_gpu(case: Case, warm: Warm, tmp_path: Path) -> None:
     expect_needed(case, tmp_path, warm)
 

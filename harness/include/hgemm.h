@@ -2,12 +2,16 @@
  *
  * cpu target: one function with the signature of HGEMM_CPU_ENTRY. It runs on one thread and has no state.
  *
- * CUDA targets: three functions, exported with C linkage.
+ * CUDA targets: three functions, exported with C linkage, and no others.
  *
- *   hgemm_create   once per problem, untimed but recorded: modules, attributes, tensor maps, tuning, allocations.
- *   hgemm_run      enqueues one C = A * B on `stream`, which is being captured: launches and memsets of its own module only.
- *                  It allocates nothing, waits for nothing, uses no other stream, changes no limit, and tunes nothing.
+ *   hgemm_create   once per problem, untimed but recorded: attributes, tensor maps, tuning, allocations. What runs when the
+ *                  library is loaded counts as part of it.
+ *   hgemm_run      enqueues one C = A * B on `stream`, which is being captured: launches of its own kernels, memsets of C and of
+ *                  the workspace, the same for every call. It allocates nothing, waits for nothing, uses no other stream,
+ *                  changes no limit, and tunes nothing. It is called once for every buffer set of every window.
  *   hgemm_destroy  frees what hgemm_create made.
+ *
+ * The CUDA runtime that it calls is the worker's; docs/submissions.md says which of its functions may be called.
  *
  * All pointers are aligned to 256 bytes. Functions return 0, or another number to say that they could not.
  */

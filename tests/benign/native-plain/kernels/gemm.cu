@@ -1,0 +1,3 @@
+#include "gemm.cuh"
+
+RUN { return launch(SIZES, BUFFERS, QUEUE); }
