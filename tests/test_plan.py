@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from harness.model import DataError
 from harness.plan import (
+    NATIVE_ENTRY,
     Buffer,
     Call,
     Kernel,
@@ -81,7 +82,8 @@ def test_a_bad_kernel_is_refused(fields: dict[str, object]) -> None:
 @pytest.mark.parametrize("language", list(Language))
 def test_every_language_has_a_kernel_and_plain_strings_will_do(language: Language) -> None:
     source = {"generated_from": "kernels/k.cu"} if language is Language.CUBIN else {}
-    kernel = Kernel.model_validate({"language": language.value, "source": "kernels/k", "entry": "k", **source})
+    entry = NATIVE_ENTRY if language is Language.NATIVE else "k"
+    kernel = Kernel.model_validate({"language": language.value, "source": "kernels/k", "entry": entry, **source})
     assert kernel.language is language
 
 
