@@ -67,17 +67,14 @@ def main() -> None:
             code = build_app(wanted)(standalone_mode=False)
         finally:
             sys.stdout.flush()
-        if code == INTERRUPTED:
-            typer.echo("interrupted", err=True)
+        if code == INTERRUPTED:  # typer made a number of it
+            raise KeyboardInterrupt
         sys.exit(code or 0)
     except HgemmError as error:
         typer.echo(f"error: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)
     except USAGE_ERROR as error:
         sys.exit(_explain_usage(error))
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
     except OSError as error:
         what, why = printable(str(error.filename or "a file")), error.strerror or error
         typer.echo(f"error: {what} cannot be used ({why}); mend that and try again.", err=True)

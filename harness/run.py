@@ -19,6 +19,7 @@ import fcntl
 import gzip
 import hashlib
 import os
+import shutil
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -181,8 +182,12 @@ class Run:
         with writing(path):
             parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()
-            submission.write_to(path / SNAPSHOT)
-            _write_atomically(path / HEADER, header.model_dump_json(indent=2) + "\n")
+            try:
+                submission.write_to(path / SNAPSHOT)
+                _write_atomically(path / HEADER, header.model_dump_json(indent=2) + "\n")
+            except BaseException:
+                shutil.rmtree(path, ignore_errors=True)  # nothing that could be resumed
+                raise
         run = cls(path, header)
         run.lock()
         return run
@@ -332,12 +337,12 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        again = "resume the run" if (path / HEADER).is_file() else "start again"
         mend = {
-            errno.ENOSPC: "free some space and resume the run",
-            errno.EDQUOT: "free some of your quota and resume the run",
-            errno.EEXIST: "start again in a second, or choose another place with --output",
+            **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some space and {again}"),
             **dict.fromkeys(_NO_PLACE, "choose a writable place with --output"),
-        }.get(error.errno or 0, "see to that and resume the run")
+            errno.EEXIST: "wait a second and start again" if path.is_dir() else "choose another place with --output",
+        }.get(error.errno or 0, f"see to that and {again}")
         raise InfraError(f"{path} cannot be written ({error.strerror}); {mend}.") from error
 
 
@@ -352,8 +357,7 @@ def _read_lines(path: Path, kind: type[_Line]) -> Iterator[_Line]:
 
 def _cut_torn_line(path: Path) -> None:
     if path.exists():
-        data = path.read_bytes()
-        os.truncate(path, data.rfind(b"\n") + 1)
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def _check_keys(records: list[Record], path: Path) -> None:

@@ -12,7 +12,9 @@ from harness.commands.runs import ThisRun, find_run
 from harness.model import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from rich.table import Table
 
     from leaderboard.ranking import Entry, Ranking
     from leaderboard.store import Board, Progress, Published
@@ -27,6 +29,7 @@ Reason = Annotated[str, typer.Option(help="Why, for everybody to read.")]
 Meant = Annotated[str, typer.Argument(help="Name, name@version, or the start of its hash.")]
 
 COLUMNS = ("submission", "authors", "geomean", "95 % interval", "total time", "wins", "verified", "runs")
+WIDE_ONLY = {"authors", "total time", "wins"}
 
 board_app = typer.Typer(invoke_without_command=True)
 import_app = typer.Typer(no_args_is_help=True)
@@ -171,14 +174,15 @@ def board(
     context: typer.Context,
     database: Url = None,
     port: Annotated[int, typer.Option(help="Port of the app.", min=1, max=65535)] = 8501,
+    host: Annotated[str, typer.Option(help="Address that the app listens on; 0.0.0.0 shows it to the network.")] = "localhost",
 ) -> None:
     """Open the board as an app in the browser; or one of the commands below."""
     if context.invoked_subcommand is None:
         from leaderboard.serving import serve
 
         _open(database).close()
-        typer.echo(f"the board is at http://localhost:{port}; stop it with Ctrl-C", err=True)
-        sys.exit(serve(database, port))
+        typer.echo(f"the board is at http://{host}:{port}; stop it with Ctrl-C", err=True)
+        sys.exit(serve(database, port, (f"--server.address={host}",)))
 
 
 @board_app.command()
@@ -260,28 +264,36 @@ def _print_verdict(what: str, trees: tuple[str, ...]) -> None:
 
 
 def _print_ranking(found: Ranking, others: int) -> None:
-    from harness.commands.tables import plain_table, plural, say, stdout
+    from harness.commands.tables import plural, say, stdout
 
     console, key = stdout(), found.key
     libraries = f"cuBLAS {key.cublas}, driver {key.driver}" if key.cublas else f"kernel {key.driver}"
     say(console, f"{found.device_name}, track {key.track}, kind {key.kind}, {key.mode}/{key.l2_state}, against {key.baseline}")
     say(console, f"shapes {found.shape_set} ({key.shapes_sha256[:12]}), protocol {key.protocol}, {libraries}, {key.origin}")
     if found.ranked:
-        table = plain_table("rank", *COLUMNS)
-        for entry in found.ranked:
-            table.add_row(str(entry.rank), *_cells(entry))
-        console.print(table)
+        console.print(entry_table(console.width, "rank", [(str(entry.rank), entry) for entry in found.ranked]))
     else:
         say(console, "Nothing ranks here.")
     if found.apart:
-        table = plain_table("apart", *COLUMNS)
-        for entry in found.apart:
-            table.add_row(entry.standing.value, *_cells(entry))
-        console.print(table)
+        console.print(entry_table(console.width, "apart", [(entry.standing.value, entry) for entry in found.apart]))
         for entry in found.apart:
             say(console, f"{entry.name} {entry.version} {entry.standing.value}: {entry.because}")
     if others:
         say(console, f"The board has {plural(others, 'other list')}: `hgemm rank --help` names what tells them apart.")
+
+
+def entry_table(width: int, head: str, entries: Iterable[tuple[str, Entry]]) -> Table:
+    """One line per entry; on a narrow terminal fewer columns, so that what an entry is and its score are whole."""
+    from harness.commands.tables import PIPE_WIDTH, plain_table
+
+    shown = [place for place, column in enumerate(COLUMNS) if column not in WIDE_ONLY or width >= PIPE_WIDTH]
+    table = plain_table(head, *(COLUMNS[place] for place in shown))
+    for column in table.columns[:2]:
+        column.no_wrap = True
+    for standing, entry in entries:
+        cells = _cells(entry)
+        table.add_row(standing, *(cells[place] for place in shown))
+    return table
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:

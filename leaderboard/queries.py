@@ -127,7 +127,7 @@ class HistoryPoint(NamedTuple):
 
 
 def lists(board: Board) -> tuple[ListSummary, ...]:
-    """Every list, that with the most runs first."""
+    """Every list, that with the most runs first; a CPU's last, since nothing ranks there."""
     columns = (*_KEY_COLUMNS.values(), RunRow.shape_set, RunRow.shapes, RunRow.device_name)
     query = (
         select(*columns, func.count(), func.max(RunRow.ended_utc))
@@ -147,7 +147,7 @@ def lists(board: Board) -> tuple[ListSummary, ...]:
         # One set under two names, or one profile under two of its driver's names, is one list.
         newer = max(summary, known, key=lambda each: each.latest_utc)
         found[summary.key] = newer._replace(runs=known.runs + summary.runs)
-    return tuple(sorted(found.values(), key=lambda each: (-each.runs, each.key.canonical_json())))
+    return tuple(sorted(found.values(), key=lambda each: (each.key.device == "cpu", -each.runs, each.key.canonical_json())))
 
 
 def choose_list(board: Board, **filters: str) -> RankingKey:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from runs import Recipe, cpu_recipe, make_run
 from typer.testing import CliRunner, Result
 
@@ -16,6 +18,7 @@ from harness.model import DataError
 from harness.record import Status
 from harness.run import Run
 from leaderboard import serving, store
+from leaderboard.commands import COLUMNS, entry_table
 from leaderboard.database import Database
 from leaderboard.journal import read_events
 from leaderboard.queries import choose_list, ranking, runs
@@ -105,6 +108,18 @@ def test_rank_shows_intervals_ranges_runs_and_what_is_apart(tmp_path: Path) -> N
     assert "Nothing ranks here." in hgemm("rank", "--device", "cpu").stdout
 
 
+def test_a_narrow_terminal_gets_fewer_columns_instead_of_cut_figures(tmp_path: Path, board_url: str) -> None:
+    publish_mixed(tmp_path)
+    with Board(Database.open(board_url)) as board:
+        entries = [("1", entry) for entry in ranking(board, choose_list(board)).ranked]
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(entry_table(80, "rank", entries))
+    text = console.export_text()
+    assert "…" not in text
+    assert [f"{entry.geomean.value:.4f}" in text for _, entry in entries if entry.geomean] == [True] * len(entries)
+    assert {column.header for column in entry_table(200, "rank", entries).columns} == {"rank", *COLUMNS}
+
+
 def test_verdicts_by_command(tmp_path: Path) -> None:
     publish_mixed(tmp_path)
     assert hgemm("board", "withdraw", "fast", "--reason", "an error").stdout.endswith("withdrawn\n")
@@ -131,10 +146,10 @@ def test_rebuild_by_command_names_what_it_leaves_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("board_url", ["sqlite"], indirect=True)
 def test_board_alone_makes_the_board_and_starts_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[tuple[str | None, int]] = []
-    monkeypatch.setattr(serving, "serve", lambda database, port: called.append((database, port)) or 7)
+    called: list[tuple[object, ...]] = []
+    monkeypatch.setattr(serving, "serve", lambda database, port, options: called.append((database, port, *options)) or 7)
     assert hgemm("board", "--port", "1234", "--database", tmp_path / "x.sqlite").exit_code == 7
-    assert called == [(str(tmp_path / "x.sqlite"), 1234)]
+    assert called == [(str(tmp_path / "x.sqlite"), 1234, "--server.address=localhost")]
     assert (tmp_path / "x.sqlite").is_file()
 
 

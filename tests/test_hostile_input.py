@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -13,11 +14,13 @@ from typing import IO
 
 import pytest
 from gates import World, benchmarks, write_result
-from runs import Recipe, make_run
+from runs import Recipe, begin_run, make_run
 
+from harness.__main__ import main
 from harness.cache import Cache
 from harness.commands.compare import compare
 from harness.commands.gate import gate
+from harness.commands.new import new
 from harness.commands.replay import replay
 from harness.commands.run import run
 from harness.diagnosis import Outcome
@@ -40,10 +43,11 @@ ESCAPE = "one\ntwo\x1b[31m\udcff"
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """`hgemm run` takes SIGTERM for itself."""
-    before = signal.getsignal(signal.SIGTERM)
+    """`hgemm run` takes SIGTERM for itself, and the command line SIGINT."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def copy_of(submission: Path, to: Path) -> Path:
@@ -139,6 +143,30 @@ def test_a_file_in_the_place_of_output_is_no_reason_to_wait(tmp_path: Path) -> N
             (tmp_path / place).mkdir()
 
 
+def test_a_run_that_could_not_begin_leaves_nothing_and_names_no_run_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("harness.run._write_atomically", full)
+    with pytest.raises(InfraError, match="free some space and start again"):
+        begin_run(tmp_path / "runs", Recipe(shapes="64x64x64"))
+    assert list((tmp_path / "runs").glob("*/submission")) == []
+
+
+def test_a_new_submission_that_could_not_be_written_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str, encoding: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(InfraError, match="No space left"):
+            new("mine", output=tmp_path)
+    new("mine", output=tmp_path)
+    assert Submission.read(tmp_path / "mine").manifest.name == "mine"
+
+
 def test_a_device_that_is_absent_is_the_machines_fault_and_a_wrong_name_the_users() -> None:
     with pytest.raises(InfraError, match="there is no device 'cuda:77' here"):
         choose_device("cuda:77")
@@ -204,6 +232,36 @@ def test_a_result_that_cannot_be_written_is_the_machines_fault(unsupported: Path
         ended = hgemm("build", str(unsupported), "--shapes", "4x4x4", stdout=full)
     assert ended.returncode == 3
     assert ended.stderr == "error: standard output cannot be used (No space left on device); mend that and try again.\n"
+
+
+@pytest.mark.parametrize("module", ["harness.model", "harness.plan"], ids=["before the command", "in the command"])
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(module: str, unsupported: Path) -> None:
+    code = f"""
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["hgemm", "build", {str(unsupported)!r}]
+from harness.__main__ import main
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_error_that_came_of_ctrl_c_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def command_line() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise TypeError("an error of pydantic's") from error
+
+    monkeypatch.setattr("harness.cli.main", command_line)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
 
 
 def test_an_error_is_one_line_whatever_names_hold(tmp_path: Path) -> None:

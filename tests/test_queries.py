@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import synthetic
 from boards import statements
-from runs import COLD, WARM, Recipe, make_run
+from runs import COLD, WARM, Recipe, cpu_recipe, make_run
 
 from harness.model import DataError
 from harness.profiles import load_profile
@@ -176,6 +176,15 @@ def test_choosing_a_list(board: Board, tmp_path: Path) -> None:
         ranking(board, key.model_copy(update={"device": "h100"}))
     with pytest.raises(DataError, match="no run called 'x'"):
         run_details(board, "x")
+
+
+def test_runs_on_a_cpu_do_not_hide_the_list_that_ranks(board: Board, tmp_path: Path) -> None:
+    """As on the board of whoever tries the harness without a GPU first."""
+    for name in ("mine", "mine-too"):
+        board.publish(make_run(tmp_path, cpu_recipe(name=name)))
+    board.publish(make_run(tmp_path, RECIPE))
+    assert choose_list(board).device == "h200"
+    assert choose_list(board, device="cpu").device == "cpu"
 
 
 def test_the_revision_is_the_key_of_caches(board: Board, tmp_path: Path) -> None:

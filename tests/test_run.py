@@ -238,7 +238,7 @@ def test_a_record_that_does_not_fit_leaves_nothing_behind(run: Run, name: str, e
     ("number", "mend"),
     [
         (errno.ENOSPC, "free some space and resume the run"),
-        (errno.EDQUOT, "free some of your quota and resume the run"),
+        (errno.EDQUOT, "free some space and resume the run"),
         (errno.EROFS, "choose a writable place with --output"),
         (errno.EIO, "see to that and resume the run"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from enum import StrEnum
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -44,6 +45,7 @@ def new(
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (directory / path).write_text(text, encoding="utf-8")
     except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
         raise InfraError(f"{directory} cannot be written ({error.strerror}); choose another --output.") from error
     for path in files:
         typer.echo(directory / path)

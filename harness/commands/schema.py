@@ -22,6 +22,7 @@ FORMATS = {
     "scores": "harness.scores:Scores",
     "report": "harness.run_report:RunReport",
     "check": "harness.commands.check:CheckReport",
+    "audit": "harness.commands.audit:Audit",
     "build": "harness.commands.build:BuildList",
     "diagnosis": "harness.diagnosis:Diagnosis",
     "cache-info": "harness.cache:CacheInfo",
