@@ -7,13 +7,13 @@ costs: one H200), so that the model needs no measurement of these kernels; only 
 from __future__ import annotations
 
 import functools
-import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from agents.config import Cache, Family, KernelConfig, Split, Store
+from agents.families import ws_persistent
 from agents.space import Space
 from harness.problem import Problem
 from harness.profiles import DeviceProfile
@@ -49,8 +49,15 @@ INTERFERENCE = 0.2
 MMA_SYNC_RATE = 0.2
 CROSS_LINE_COST = 1.02
 """An operand stored across K is read in more boxes."""
+ATOMIC_COST = 2.0
+"""Of a byte that is added to, against one that is written."""
+EXCHANGE = 1000.0
+"""Clocks from the last instruction of one CTA to the flag that another one sees."""
 
-
+EXPLORED = 4
+"""One in so many of a ranking may be there as the best of its mechanism: the model knows sizes better than mechanisms."""
+HOPELESS = 2.0
+"""But not one that promises to take so many times as long as the best."""
 WORTH_PROCESSES = 100
 """Problems from which on several processes pay for their start."""
 
@@ -74,9 +81,11 @@ def estimate_ns(config: KernelConfig, problem: Problem, device: DeviceProfile) -
     work = _work(config, problem, together)
     prologue = PROLOGUE.get(config.family, USUAL_PROLOGUE) + (CLUSTER_PROLOGUE if config.cluster_ctas > 1 else 0.0)
     if config.family in (Family.WS_PERSISTENT, Family.OUTPUT):
-        rounds = math.ceil(ctas / slots)
+        shares = ws_persistent.stream(config, problem, device)
+        rounds = config.tiles(problem) / shares.clusters
+        waves = math.ceil(rounds)
         hidden = min(work.epilogue, work.mainloop) * (0.95 if config.ping_pong else 0.6 if config.buffers > 2 else 0.45)
-        clocks = rounds * (work.mainloop + work.epilogue) - (rounds - 1) * hidden
+        clocks = (rounds if shares.tiles else waves) * work.mainloop + waves * work.epilogue - (waves - 1) * hidden
     else:
         waves = math.ceil(ctas / (slots * together))
         clocks = waves * (work.mainloop + work.epilogue + (prologue if waves > 1 else 0.0) / together)
@@ -88,10 +97,21 @@ def estimate_ns(config: KernelConfig, problem: Problem, device: DeviceProfile) -
 
 
 def ranked(space: Space, problem: Problem, most: int) -> list[KernelConfig]:
-    """The configurations that are legal for a problem and promise most, best first."""
-    legal = space.legal(problem)
-    order = heapq.nsmallest(most, ((estimate_ns(c, problem, space.device), space.index[c]) for c in legal))
-    return [space.configs[index] for _, index in order]
+    """The legal configurations that promise most, best first; the best of each mechanism is among them."""
+    order = sorted((estimate_ns(config, problem, space.device), space.index[config]) for config in space.legal(problem))
+    firsts: dict[Hashable, tuple[float, int]] = {}
+    for estimate, index in order:
+        if estimate <= HOPELESS * order[0][0]:
+            firsts.setdefault(_mechanism(space.configs[index]), (estimate, index))
+    explored = list(firsts.values())[: most // EXPLORED]
+    rest = [each for each in order[:most] if each not in explored]
+    chosen = sorted((*explored, *rest[: most - len(explored)]))
+    return [space.configs[index] for _, index in chosen]
+
+
+def _mechanism(config: KernelConfig) -> Hashable:
+    """What a configuration shares with those that differ from it only in sizes and hints."""
+    return (config.family if config.split is Split.NONE else config.split, config.accumulator)
 
 
 def ranked_all(space: Space, problems: Sequence[Problem], most: int) -> dict[Problem, list[KernelConfig]]:
@@ -178,6 +198,13 @@ def _adding_up_ns(config: KernelConfig, problem: Problem, device: DeviceProfile)
         return (800.0 + 2 * tile_bytes / L2_BYTES_PER_CLOCK) / CLOCKS_PER_NS
     everything = tile_bytes * config.tiles(problem) * config.splits
     l2_bytes_per_ns = L2_BYTES_PER_CLOCK * CLOCKS_PER_NS
+    if config.split is Split.STREAM:
+        shares = ws_persistent.stream(config, problem, device)
+        exchanged = max(2.0, shares.clusters / config.tiles(problem)) * tile_bytes if shares.tiles else 0.0
+        return EXCHANGE / CLOCKS_PER_NS + exchanged / l2_bytes_per_ns
+    if config.split is Split.ATOMIC:
+        added_ns = ATOMIC_COST * everything / (l2_bytes_per_ns * device.sm_count)
+        return 700.0 + 2 * tile_bytes / l2_bytes_per_ns + added_ns
     if config.split is Split.KERNEL:
         return SECOND_KERNEL_NS + everything / (l2_bytes_per_ns * device.sm_count)
     return 700.0 + tile_bytes * config.splits / l2_bytes_per_ns + everything / (l2_bytes_per_ns * device.sm_count)

@@ -10,13 +10,16 @@ import typer
 
 from harness.commands.devices import AUTO, REFERENCE
 from harness.model import InfraError
+from harness.problem import Track
 
 Shapes = Annotated[str, typer.Option(help="A set of shapes, a file, or MxNxK,MxNxK,…")]
+OnTrack = Annotated[Track, typer.Option(help="Accumulation track; on f16, sums in fp16 are a choice.")]
 
 
 def search(
     journal: Annotated[Path, typer.Argument(help="File of results (JSON lines); an existing one is gone on with.")],
     shapes: Shapes = "grid1000",
+    track: OnTrack = Track.F32,
     device: Annotated[str, typer.Option(help="auto, cuda:0, …; with --build-only a profile such as h200.")] = "auto",
     budget: Annotated[float | None, typer.Option(help="Seconds of measuring, builds not counted.", min=1)] = None,
     candidates: Annotated[int, typer.Option(help="Configurations of a shape that are timed briefly.", min=1)] = 48,
@@ -44,7 +47,7 @@ def search(
     if profile.architecture != "sm_90a":
         here = f"{profile.name} is {profile.architecture}"
         raise InfraError(f"the kernel families are written for sm_90a, and {here}; --build-only needs no device.")
-    problems = resolve_shapes(shapes).problems
+    problems = resolve_shapes(shapes, track).problems
     with Journal(journal) as lines:
         task = Search(Space(profile), problems, lines, Effort(candidates=candidates, finalists=finalists))
         task.build(journal.with_suffix(".kernels"), BuildOptions(compiler=compiler), _say)
@@ -60,6 +63,7 @@ def export(
         Path | None, typer.Option("--from", help="Journal of a search; without one the analytic model chooses.")
     ] = None,
     shapes: Shapes = "grid1000",
+    track: OnTrack = Track.F32,
     device: Annotated[str, typer.Option(help="Device profile, as in h200.")] = "h200",
     version: Annotated[str, typer.Option(help="Version of the submission.")] = "1.0.0",
 ) -> None:
@@ -71,7 +75,7 @@ def export(
     from harness.problem_sets import resolve_shapes
     from harness.profiles import load_profile
 
-    space, problems = Space(load_profile(device)), resolve_shapes(shapes).problems
+    space, problems = Space(load_profile(device)), resolve_shapes(shapes, track).problems
     found = winners(list(read_journal(journal))) if journal is not None else {}
     chosen = {problem: found[problem] for problem in problems if problem in found}
     missing = [problem for problem in problems if problem not in chosen]

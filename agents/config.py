@@ -8,7 +8,7 @@ from enum import StrEnum
 from harness.model import Count, Model, Positive
 from harness.plan import Layout
 from harness.plan_arguments import OneOf
-from harness.problem import Problem
+from harness.problem import Problem, Track
 
 BARRIER_BYTES = 8
 REGISTERS = {2: (40, 232), 3: (40, 152)}
@@ -45,6 +45,10 @@ class Split(StrEnum):
     """In the workspace; the last to arrive adds up, in a fixed order, and sets the tile's counter back to zero."""
     KERNEL = "kernel"
     """In the workspace; a second kernel adds up."""
+    ATOMIC = "atomic"
+    """In the workspace by fp32 atomics, in any order; the last to arrive stores the tile and sets its sums back to zero."""
+    STREAM = "stream"
+    """Persistent CTAs share the tiles that fill no whole wave evenly; who has a tile's end adds up, in a fixed order."""
 
 
 class Store(StrEnum):
@@ -106,6 +110,13 @@ class KernelConfig(Model):
     """Hints to the L2."""
     group: Positive = 8
     """Tiles along P in a band of the raster."""
+    accumulator: OneOf[Track] = Track.F32
+    """Width of the sums."""
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether equal inputs give equal bits: not where the order of additions is left to chance."""
+        return self.split is not Split.ATOMIC
 
     @property
     def blocks(self) -> int:
@@ -116,6 +127,11 @@ class KernelConfig(Model):
     def sums_per_thread(self) -> int:
         """Accumulators of a thread."""
         return self.blocks * self.bn // 2
+
+    @property
+    def sum_registers(self) -> int:
+        """Registers that a thread's accumulators take: two of fp16 share one."""
+        return self.sums_per_thread // (1 if self.accumulator is Track.F32 else 2)
 
     @property
     def p_width(self) -> int:

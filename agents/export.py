@@ -15,7 +15,7 @@ from agents.families.common import Source
 from agents.space import Space, kernels_for, plan_for, sources_for
 from harness.model import DataError
 from harness.plan import Plan, PlanFile
-from harness.problem import Problem
+from harness.problem import Problem, Track
 from harness.profiles import DeviceProfile
 from harness.submission import MANIFEST_NAME, Submission
 
@@ -40,8 +40,11 @@ def export(chosen: Mapping[Problem, KernelConfig], device: DeviceProfile, direct
     """Write a submission that computes each problem by its configuration. An earlier export in that place is replaced.
 
     Raises:
-        DataError: the directory holds something else than an export.
+        DataError: the directory holds something else than an export, or the problems are of two tracks.
     """
+    tracks = {problem.track for problem in chosen}
+    if len(tracks) != 1:
+        raise DataError(f"a submission enters one track, not {len(tracks)}; export each by itself.")
     _clear(directory)
     plans: dict[str, Plan] = {}
     sources: dict[str, Source] = {}
@@ -53,7 +56,7 @@ def export(chosen: Mapping[Problem, KernelConfig], device: DeviceProfile, direct
         (directory / source.path).write_text(source.text, encoding="utf-8")
     document = PlanFile.collect(dict(plans)).model_dump(mode="json", exclude_none=True)
     (directory / "plan.json").write_text(_lines(document), encoding="utf-8")
-    (directory / MANIFEST_NAME).write_text(_manifest(title, device), encoding="utf-8")
+    (directory / MANIFEST_NAME).write_text(_manifest(title, tracks.pop(), device), encoding="utf-8")
     return Submission.read(directory)
 
 
@@ -109,14 +112,14 @@ def _lines(document: dict[str, object]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _manifest(title: Title, device: DeviceProfile) -> str:
+def _manifest(title: Title, track: Track, device: DeviceProfile) -> str:
     fields = {
         "name": title.name,
         "version": title.version,
         "authors": ["HGEMM Arena authors"],
         "license": "MIT",
         "description": title.description,
-        "track": "f32",
+        "track": track,
         "targets": [device.architecture],
         "kind": "device",
     }

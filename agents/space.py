@@ -12,7 +12,7 @@ from agents.families import common, latency, output, skinny, splitk, unaligned, 
 from agents.families import registers as small
 from harness.model import DataError
 from harness.plan import MAX_WORKSPACE_BYTES, MAX_ZEROED_BYTES, Layout, Plan
-from harness.problem import Problem
+from harness.problem import Problem, Track
 from harness.profiles import DeviceProfile
 
 FAMILIES: Mapping[Family, ModuleType] = {
@@ -27,7 +27,7 @@ FAMILIES: Mapping[Family, ModuleType] = {
 
 ACTIONS = (
     "family", "layout", "swapped", "bm", "bn", "bk", "stages", "warpgroups", "ping_pong", "cluster_p", "cluster_q",
-    "ctas_per_sm", "split", "splits", "store", "buffers", "cache", "group",
+    "ctas_per_sm", "split", "splits", "store", "buffers", "cache", "group", "accumulator",
 )  # fmt: skip
 """Parameters in the order in which a policy may choose them one by one."""
 
@@ -100,12 +100,16 @@ RULES = (
     ),
     Rule(
         "a thread's sums and what it needs beside them fit in its registers: spilling costs most of the speed",
-        lambda c, d: c.sums_per_thread + OWN_REGISTERS <= registers(c, d),
+        lambda c, d: c.sum_registers + OWN_REGISTERS <= registers(c, d),
     ),
     Rule("CTAs share a tile in the families that can add up", lambda c, d: _split_is_possible(c)),
     Rule(
-        "sums that several CTAs share are stored from registers",
-        lambda c, d: c.split is Split.NONE or c.store is Store.DIRECT,
+        "sums that CTAs add up piece by piece are stored from registers",
+        lambda c, d: c.split in (Split.NONE, Split.STREAM) or c.store is Store.DIRECT,
+    ),
+    Rule(
+        "sums in fp16 are those of one warpgroup instruction after the other: they are not added up across CTAs",
+        lambda c, d: c.accumulator is Track.F32 or (c.split is Split.NONE and _uses_wgmma(c)),
     ),
     Rule(
         "persistent kernels store through buffers of their own, since the ring is being filled; the others through the ring",
@@ -134,14 +138,18 @@ PROBLEM_RULES = (
         "rows of C start at multiples of 16 bytes, or TMA cannot store them",
         lambda c, p: c.store is Store.DIRECT or p.n % TMA_ALIGNMENT == 0,
     ),
+    ProblemRule(
+        "sums in fp16 are for the track that allows them",
+        lambda c, p: c.accumulator is Track.F32 or p.track is Track.F16,
+    ),
     ProblemRule("each CTA of a tile has at least one stage of K", lambda c, p: c.splits <= c.k_stages(p)),
     ProblemRule(
         "the sums in the workspace stay small beside what a GPU writes in a few microseconds",
         lambda c, p: splitk.workspace_bytes(c, p) <= min(MAX_SPLIT_BYTES, MAX_WORKSPACE_BYTES),
     ),
     ProblemRule(
-        "the tiles' counters fit in the workspace that is kept zero",
-        lambda c, p: splitk.counter_bytes(c, p) <= MAX_ZEROED_BYTES,
+        "counters, and sums that atomics add to, fit in the workspace that is kept zero",
+        lambda c, p: splitk.zeroed_bytes(c, p) <= MAX_ZEROED_BYTES,
     ),
     ProblemRule("tiles are counted in 31 bits", lambda c, p: c.tiles(p) * c.cluster_ctas < 1 << 31),
     ProblemRule(
@@ -237,8 +245,8 @@ def _sharing(config: KernelConfig) -> int:
 
 
 def _split_is_possible(config: KernelConfig) -> bool:
-    if config.split is Split.NONE:
-        return config.splits == 1
+    if config.split in (Split.NONE, Split.STREAM):
+        return config.splits == 1 and (config.split is Split.NONE or config.family is Family.WS_PERSISTENT)
     return config.splits > 1 and config.family in (Family.SPLITK, Family.SKINNY)
 
 

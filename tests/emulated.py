@@ -108,12 +108,17 @@ class How(NamedTuple):
 
 
 def verify(config: KernelConfig, problem: Problem, how: How) -> None:
-    """Runs a configuration twice over the same workspace.
+    """Runs what a configuration plans for a problem; see `verify_plan`."""
+    texts = tuple(source.text for source in sources_for(config, problem))
+    verify_plan(plan_for(config, problem, SMALL), texts, problem, how)
+
+
+def verify_plan(plan: Plan, texts: tuple[str, ...], problem: Problem, how: How) -> None:
+    """Runs a plan twice over the same workspace.
 
     Raises:
-        EmulationError: C is wrong, the kernel misused the machine, or it changed what must stay.
+        EmulationError: C is wrong, a kernel misused the machine, or it changed what must stay.
     """
-    plan = plan_for(config, problem, SMALL)
     operands = Operands.draw(problem, how.seed)
     b = operands.b if plan.layout is Layout.TN else np.ascontiguousarray(operands.b.T)
     c, workspace = Guarded(2 * problem.m * problem.n), Guarded(plan.workspace_bytes)
@@ -124,7 +129,7 @@ def verify(config: KernelConfig, problem: Problem, how: How) -> None:
         Buffer.C: c.address,
         Buffer.WORKSPACE: workspace.address,
     }
-    kernels = _load(tuple(source.text for source in sources_for(config, problem)), how.mutation)
+    kernels = _load(texts, how.mutation)
     for repeat in range(2):
         c.inside[:] = 0xFFFF
         for step in plan.steps:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+TURNS = {"family": "ws_persistent", "bm": 128, "bn": 128, "warpgroups": 2, "ping_pong": True}
+
 BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
     "latency": ({"family": "latency", "bm": 64, "bn": 64, "stages": 4, "store": "direct"}, "256x256x512"),
     "latency-tma": ({"family": "latency", "bm": 64, "bn": 64, "stages": 4}, "256x256x512"),
@@ -32,6 +34,48 @@ BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
         {"family": "ws_persistent", "bm": 128, "bn": 256, "stages": 4, "warpgroups": 2, "cluster_q": 2, "buffers": 2},
         "2048x2048x512",
     ),
+    "clusters-of-four": (
+        {
+            "family": "ws_persistent",
+            "bm": 128,
+            "bn": 256,
+            "stages": 4,
+            "warpgroups": 2,
+            "cluster_p": 2,
+            "cluster_q": 2,
+            "buffers": 2,
+        },
+        "2048x2048x512",
+    ),
+    "stream": (
+        {"family": "ws_persistent", "bm": 128, "bn": 256, "stages": 4, "warpgroups": 2, "buffers": 2, "split": "stream"},
+        "2048x4608x512",
+    ),
+    "stream-ping-pong": (
+        {**TURNS, "stages": 4, "buffers": 2, "split": "stream"},
+        "2048x2304x1024",
+    ),
+    "stream-cluster": (
+        {
+            "family": "ws_persistent",
+            "bm": 128,
+            "bn": 128,
+            "stages": 4,
+            "warpgroups": 2,
+            "cluster_q": 2,
+            "buffers": 2,
+            "split": "stream",
+        },
+        "1024x1024x2048",
+    ),
+    "halves": (
+        {"family": "ws_persistent", "bm": 256, "bn": 256, "stages": 3, "warpgroups": 2, "buffers": 2, "accumulator": "f16"},
+        "2048x2048x512",
+    ),
+    "halves-ping-pong": (
+        {**TURNS, "stages": 4, "buffers": 2, "accumulator": "f16"},
+        "2048x2048x512",
+    ),
     "output": (
         {"family": "output", "bm": 128, "bn": 128, "stages": 2, "warpgroups": 2, "buffers": 4, "cache": "stream_c"},
         "4096x4096x64",
@@ -47,6 +91,10 @@ BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
     ),
     "split-kernel": (
         {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "kernel", "splits": 16, "store": "direct"},
+        "128x64x16384",
+    ),
+    "split-atomic": (
+        {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "atomic", "splits": 64, "store": "direct"},
         "128x64x16384",
     ),
     "registers": ({"family": "registers", "bm": 32, "bn": 16, "bk": 64, "stages": 1, "store": "direct"}, "256x256x256"),

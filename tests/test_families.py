@@ -14,12 +14,13 @@ import pytest
 from agents.analytic import best, estimate_ns, ranked, ranked_all
 from agents.config import Family, KernelConfig, Split, Store
 from agents.export import Title, choose, cover, export
-from agents.families import common, splitk
+from agents.families import common, splitk, ws_persistent
+from agents.search import Effort
 from agents.space import Space, kernels_for, loads_by_tma, plan_for, sources_for
 from harness.model import DataError
 from harness.plan import Launch, Layout, Plan, Pointer, Scalar, TensorMap
 from harness.planner import make_plans
-from harness.problem import Problem
+from harness.problem import Problem, Track
 from harness.problem_sets import resolve_shapes
 from harness.profiles import load_profile
 from harness.submission import Submission
@@ -73,7 +74,8 @@ def check_cover(config: KernelConfig, problem: Problem, launch: Launch) -> None:
     assert (tiles_q - 1) * config.bn * config.cluster_q < columns <= tiles_q * config.bn * config.cluster_q
     assert 1 <= group <= tiles_p
     if config.family in PERSISTENT:
-        assert launch.grid[0] <= min(tiles_p * tiles_q * config.cluster_ctas, H200.sm_count * config.ctas_per_sm)
+        assert launch.grid[0] <= H200.sm_count * config.ctas_per_sm
+        assert launch.grid[0] <= tiles_p * tiles_q * config.cluster_ctas or config.split is Split.STREAM
         assert launch.grid[0] % config.cluster_ctas == 0
     else:
         assert launch.grid == (tiles_p * tiles_q, 1, config.splits)
@@ -106,7 +108,7 @@ def test_plans_are_valid_and_cover_c() -> None:
         check_cover(config, problem, launch)
         check_maps(config, problem, launch)
         assert plan.layout is config.layout
-        assert plan.deterministic
+        assert plan.deterministic == (config.split is not Split.ATOMIC)
         assert set(kernels_for(config, problem)) == set(plan.kernels)
         assert {kernel.source for kernel in plan.kernels.values()} == {s.path for s in sources_for(config, problem)}
 
@@ -120,9 +122,18 @@ def test_split_plans_have_room_for_every_sum() -> None:
         if config.split in (Split.NONE, Split.CLUSTER):
             assert plan.workspace_bytes == plan.zeroed_bytes == 0
             continue
-        assert plan.workspace_bytes == plan.zeroed_bytes + sums
-        assert plan.zeroed_bytes == splitk.counter_bytes(config, problem)
-        assert (plan.zeroed_bytes >= 4 * config.tiles(problem)) == (config.split is Split.WORKSPACE)
+        if config.split is Split.STREAM:
+            (launch,) = plan.steps
+            assert isinstance(launch, Launch)
+            assert plan.workspace_bytes == plan.zeroed_bytes + 4 * config.bm * config.bn * launch.grid[0]
+            assert plan.zeroed_bytes >= 4 * launch.grid[0]
+            continue
+        if config.split is Split.ATOMIC:
+            assert plan.workspace_bytes == plan.zeroed_bytes == splitk.counter_bytes(config, problem) + sums // config.splits
+        else:
+            assert plan.workspace_bytes == splitk.counter_bytes(config, problem) + sums
+            assert plan.zeroed_bytes == splitk.counter_bytes(config, problem)
+        assert (plan.zeroed_bytes >= 4 * config.tiles(problem)) == (config.split is not Split.KERNEL)
         if config.split is Split.KERNEL:
             reduce = plan.steps[1]
             assert isinstance(reduce, Launch)
@@ -130,6 +141,43 @@ def test_split_plans_have_room_for_every_sum() -> None:
             assert reduce.arguments[0] == Pointer(buffer="workspace")
             assert math.prod(reduce.grid) * math.prod(reduce.block) * 4 == config.tiles(problem) * config.bm * config.bn
     assert seen == set(Split)
+
+
+def test_streamed_tiles_are_shared_evenly_by_all() -> None:
+    """What `Work` of persistent.cu.j2 does: every stage once, ranges alike to a stage, and a tile in few of them."""
+    config = next(c for c in space().configs if c.split is Split.STREAM and (c.bm, c.bn, c.cluster_ctas) == (128, 256, 1))
+    for shape in ("2048x2048x4096", "4096x4096x4096", "1024x1024x192", "128x256x64", "4224x2048x1024"):
+        problem = Problem.parse(shape)
+        clusters, tiles = ws_persistent.stream(config, problem, H200)
+        stages, whole = config.k_stages(problem), config.tiles(problem) - tiles
+        assert whole % clusters == 0
+        assert tiles == 0 or tiles < 2 * clusters
+        share, longer = divmod(tiles * stages, clusters)
+        assert share >= 1 or tiles == 0
+        starts = [each * share + min(each, longer) for each in range(clusters + 1)]
+        assert starts[-1] == tiles * stages
+        for tile in range(tiles):
+            covering = [c for c in range(clusters) if starts[c] < (tile + 1) * stages and starts[c + 1] > tile * stages]
+            assert len(covering) <= max(3, 1 + math.isqrt(problem.k // ws_persistent.EXCHANGED_K))
+
+
+def test_fp16_sums_are_for_their_track_and_exported_on_it(tmp_path: Path) -> None:
+    problem = Problem.parse("8192x8192x8192", Track.F16)
+    legal = [config for config in space().legal(problem) if config.accumulator is Track.F16]
+    assert {(config.bm, config.bn) for config in legal} >= {(256, 256), (128, 128)}
+    assert all(".f16.f16.f16 {" in sources_for(config, problem)[0].text for config in legal[:10])
+    assert not any(config.accumulator is Track.F16 for config in space().legal(Problem.parse("8192x8192x8192")))
+    submission = export({problem: legal[0]}, H200, tmp_path / "halves", Title("halves", "1.0.0", "Of a test."))
+    assert submission.manifest.track is Track.F16
+    both = {problem: legal[0], Problem.parse("8192x8192x8192"): legal[0]}
+    with pytest.raises(DataError, match="one track"):
+        export(both, H200, tmp_path / "both", Title("both", "1.0.0", "Of a test."))
+
+
+def test_what_is_not_deterministic_says_so() -> None:
+    for split in (Split.ATOMIC, Split.WORKSPACE):
+        config = next(c for c in space().configs if c.split is split)
+        assert ("// Not deterministic:" in common.render(splitk.TEMPLATE, config).text) == (split is Split.ATOMIC)
 
 
 @pytest.mark.parametrize(("tiles_p", "tiles_q", "group"), [(1, 1, 1), (7, 5, 3), (8, 3, 8), (13, 1, 4), (5, 9, 1)])
@@ -183,9 +231,24 @@ def test_ranking_is_by_estimate() -> None:
     problem = Problem.parse("1024x1024x4096")
     found = ranked(space(), problem, 20)
     estimates = [estimate_ns(config, problem, H200) for config in found]
+    assert len(found) == len(set(found)) == 20
     assert estimates == sorted(estimates)
     assert min(estimate_ns(config, problem, H200) for config in space().legal(problem)) == estimates[0]
     assert best(space(), problem) == found[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "track", "splits"),
+    [
+        ("256x256x16384", Track.F32, {Split.ATOMIC, Split.WORKSPACE, Split.KERNEL, Split.CLUSTER}),
+        ("4096x4096x4096", Track.F32, {Split.NONE, Split.STREAM}),
+        ("4224x2048x4096", Track.F16, {Split.NONE, Split.STREAM}),
+    ],
+)
+def test_every_promising_mechanism_is_among_the_candidates_of_a_search(shape: str, track: Track, splits: set[Split]) -> None:
+    found = ranked(space(), Problem.parse(shape, track), Effort().candidates)
+    assert splits <= {config.split for config in found}
+    assert (Track.F16 in {config.accumulator for config in found}) == (track is Track.F16)
 
 
 def test_many_problems_are_ranked_as_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import functools
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated import SMALL, EmulationError, How, verify
+from emulated import SMALL, EmulationError, How, verify, verify_plan
 from family_cases import BASIC
 
-from agents.config import Family, KernelConfig
+from agents.analytic import ranked
+from agents.config import Family, KernelConfig, Split
+from agents.export import Title, export
 from agents.space import Space, broken_rules
-from harness.plan import Layout
+from harness.plan import Layout, Plan
+from harness.planner import make_plans
 from harness.problem import Problem
 
 SHAPES = ("200x136x200", "72x328x136", "129x64x72", "264x40x320")
 """Ragged, and together over one and several waves, tiles and stages; all have rows that TMA can load in either layout."""
 EDGES = ("129x67x77", "1x1x1", "65x257x130", "130x64x63")
 """Rows that TMA cannot load."""
+RAGGED_FOR = {
+    "unaligned": "129x67x77",
+    "stream": "648x776x72",
+    "stream-ping-pong": "648x392x136",
+    "stream-cluster": "200x136x520",
+}
+"""Where a mechanism shows: tiles beyond what whole waves take, and long K over few tiles."""
 EACH = 6
 """Configurations of a family that are drawn."""
 
@@ -28,18 +39,10 @@ def space() -> Space:
     return Space(SMALL)
 
 
-def shape_for(config: KernelConfig, rng: random.Random) -> Problem:
-    """A ragged shape for which a configuration is legal."""
-    shapes = [Problem.parse(shape) for shape in (EDGES if config.family is Family.UNALIGNED else SHAPES)]
-    fitting = [problem for problem in shapes if broken_rules(config, SMALL, problem) == ()]
-    return rng.choice(fitting)
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 @pytest.mark.parametrize("swapped", [False, True], ids=["plain", "swapped"])
 @pytest.mark.parametrize("layout", Layout)
 @pytest.mark.parametrize("name", BASIC)
-def test_every_mechanism_is_right(name: str, layout: Layout, swapped: bool, late: bool) -> None:
+def test_every_mechanism_is_right(name: str, layout: Layout, swapped: bool) -> None:
     fields = dict(BASIC[name][0])
     if fields["family"] in ("registers", "unaligned"):
         layout, swapped = (Layout.TN, False) if name == "registers" else (layout, False)
@@ -47,7 +50,27 @@ def test_every_mechanism_is_right(name: str, layout: Layout, swapped: bool, late
         fields["splits"] = 3
     config = KernelConfig.model_validate({**fields, "layout": layout, "swapped": swapped})
     assert broken_rules(config, SMALL) == ()
-    verify(config, Problem.parse("129x67x77" if name == "unaligned" else "200x136x200"), How(late=late))
+    for late in (False, True) if layout is Layout.TN and not swapped else (True,):
+        verify(config, Problem.parse(RAGGED_FOR.get(name, "200x136x200")), How(late=late))
+
+
+def test_exported_kernels_of_every_way_to_share_tiles_compute_right(tmp_path: Path) -> None:
+    """From a search's winners to a submission, its plans and their kernels."""
+    winners = {}
+    for split, shape in zip(
+        Split, ("72x64x136", "64x72x520", "72x64x520", "64x64x520", "72x72x520", "648x520x136"), strict=True
+    ):
+        problem = Problem.parse(shape)
+        winners[problem] = next(c for c in ranked(space(), problem, len(space().configs)) if c.split is split)
+    submission = export(winners, SMALL, tmp_path / "shared", Title("shared", "1.0.0", "Of a test."))
+    plans = make_plans(submission, list(winners), SMALL)
+    for problem, config in winners.items():
+        plan = plans[problem]
+        assert isinstance(plan, Plan)
+        assert plan.deterministic == config.deterministic
+        files = dict.fromkeys(kernel.source for kernel in plan.kernels.values())
+        texts = tuple((submission.root / file).read_text(encoding="utf-8") for file in files)
+        verify_plan(plan, texts, problem, How())
 
 
 @pytest.mark.parametrize("family", Family)
@@ -70,9 +93,13 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "end before stores": ("persistent", "if (threadIdx.x % 128 == 0) wait_stores<0>();", "", "may read"),
     "stage still read": ("persistent", "multiply_wait<1>();", "", "wrong"),
     "sums still written": ("persistent", "multiply_wait<0>();", "", "wrong|before its multiplies"),
-    "end before peers": ("cluster-p", "if constexpr (CLUSTER_P * CLUSTER_Q > 1) cluster_barrier();\n}", "}", "end"),
+    "end before peers": ("cluster-p", "if constexpr (CLUSTER > 1) cluster_barrier();\n}", "}", "end"),
     "peers not counted": ("cluster-q", " * Peers::COUNT);", ");", "goes on|more arrivals|wrong"),
-    "turn of the other": ("ping-pong", "turn.skip(stages);", "", "goes on|more arrivals|wrong"),
+    "turn of the other": ("ping-pong", "turn.skip(piece.count);", "", "goes on|more arrivals|wrong"),
+    "flag left": ("stream", "      *flag = 0;", "", "dirty"),
+    "sums before the flag": ("stream", "      wait_for_flag(flag);", "", "wrong|dirty"),
+    "piece of another": ("stream", "piece.from = streamed ? from - first : 0;", "piece.from = 0;", "wrong|dirty"),
+    "sums left": ("split-atomic", "store_global(from + index * MULTIPLIERS, Four{});", "", "dirty"),
     "counter left": ("split-workspace", "counters[blockIdx.x] = 0;", ";", "dirty"),
     "peers' sums gone": ("split-cluster", "  cluster_barrier();  // The others", "  // The others", "end"),
 }
@@ -87,10 +114,11 @@ def test_faults_are_found(name: str) -> None:
     if "splits" in fields:
         fields["splits"] = 3
     config = KernelConfig.model_validate(fields)
+    problem = Problem.parse("264x648x136" if mechanism == "stream" else "264x392x520")
 
     def try_seeds() -> None:
         for seed in range(8):
-            verify(config, Problem.parse("264x392x520"), How(seed, mutation=(piece, instead)))
+            verify(config, problem, How(seed, mutation=(piece, instead)))
 
     with pytest.raises(EmulationError, match=said):
         try_seeds()

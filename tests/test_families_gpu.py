@@ -18,7 +18,7 @@ from agents.config import Family, KernelConfig
 from agents.export import Title, export
 from agents.space import Space, broken_rules
 from harness.evaluate import Evaluator
-from harness.problem import Problem
+from harness.problem import Problem, Track
 from harness.problem_sets import resolve_shapes
 from harness.profiles import load_profile
 from harness.protocol import Purpose
@@ -59,7 +59,7 @@ def check_all(evaluator: Evaluator, directory: Path, chosen: Mapping[Problem, Ke
 @pytest.mark.parametrize("name", BASIC)
 def test_basic_configurations_are_right(evaluator: Evaluator, tmp_path: Path, name: str, layout: str, swapped: bool) -> None:
     fields, shape = BASIC[name]
-    problem = Problem.parse(shape)
+    problem = Problem.parse(shape, Track(fields.get("accumulator", "f32")))
     if name == "registers":
         layout, swapped = "TN", False
     if name == "unaligned" and swapped:
@@ -68,7 +68,7 @@ def test_basic_configurations_are_right(evaluator: Evaluator, tmp_path: Path, na
     else:
         fields = {**fields, "swapped": swapped}
     if swapped and name == "skinny":
-        problem = Problem(m=problem.n, n=problem.m, k=problem.k)
+        problem = problem.model_copy(update={"m": problem.n, "n": problem.m})
     config = KernelConfig.model_validate({**fields, "layout": layout})
     assert broken_rules(config, H200) == ()
     check_all(evaluator, tmp_path, {problem: config})

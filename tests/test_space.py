@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from agents.config import Family, KernelConfig, Split, Store
+from agents.config import REGISTERS, Family, KernelConfig, Split, Store
 from agents.space import ACTIONS, FAMILIES, PROBLEM_RULES, RULES, Space, broken_rules, plan_for, sources_for
 from harness.build import Artifact, build_kernels
 from harness.model import DataError
 from harness.plan import Kernel
-from harness.problem import Problem
+from harness.problem import Problem, Track
 from harness.problem_sets import resolve_shapes
 from harness.profiles import load_profile
 
@@ -44,6 +44,7 @@ BROKEN: tuple[dict[str, Any], ...] = (
     {"bm": 256, "bn": 208, "stages": 2},
     {"splits": 2},
     {**SHARED, "split": "cluster", "store": "tma"},
+    {**SHARED, "split": "cluster", "accumulator": "f16"},
     {"buffers": 0},
 )
 """Per rule, in the order of RULES, what a configuration breaks it with."""
@@ -53,6 +54,7 @@ BROKEN_FOR: tuple[tuple[dict[str, Any], str], ...] = (
     ({}, "4096x4096x4095"),
     ({"family": "unaligned", "layout": "NN", "bm": 64, "bn": 64, "bk": 32, "stages": 1, "store": "direct"}, "64x63x63"),
     ({}, "4096x4095x4096"),
+    ({"accumulator": "f16"}, "4096x4096x4096"),
     ({**SHARED, "split": "kernel"}, "64x64x128"),
     ({**SHARED, "split": "kernel", "splits": 16}, "16384x16384x16384"),
     ({**SHARED, "split": "workspace", "splits": 2, "bn": 8}, "262144x8192x256"),
@@ -60,6 +62,13 @@ BROKEN_FOR: tuple[tuple[dict[str, Any], str], ...] = (
     ({"group": 16}, "128x4096x4096"),
 )
 """The same for PROBLEM_RULES, with the problem."""
+
+
+BUILT = (
+    *(Problem.parse("4096x4096x4096", track) for track in Track),
+    *(Problem.parse(shape) for shape in ("512x128x16384", "128x512x16384", "4096x4095x4095", "4095x4096x4095")),
+)
+"""Problems of which one is legal for every configuration."""
 
 
 @functools.cache
@@ -80,6 +89,16 @@ def test_every_rule_has_a_reason_of_its_own() -> None:
     reasons = [rule.reason for rule in RULES] + [rule.reason for rule in PROBLEM_RULES]
     assert max(Counter(reasons).values()) == 1
     assert broken_rules(config(), H200, SQUARE) == ()
+
+
+@pytest.mark.parametrize("warpgroups", REGISTERS)
+def test_registers_that_are_reassigned_are_there(warpgroups: int) -> None:
+    """What setmaxnreg asks for: multiples of 8 from 24 to 256, and no more in all than a multiprocessor has."""
+    given, taken = REGISTERS[warpgroups]
+    at_launch = H200.registers_per_sm // (128 * (warpgroups + 1)) // 8 * 8
+    assert 24 <= given <= at_launch <= taken <= 256
+    assert given % 8 == taken % 8 == 0
+    assert given + warpgroups * taken <= at_launch * (warpgroups + 1)
 
 
 @pytest.mark.parametrize("index", range(len(RULES)))
@@ -105,6 +124,7 @@ def test_space_holds_every_family_once_and_only_what_the_device_allows() -> None
     assert {c.family for c in configs} == set(Family) == set(FAMILIES)
     assert {c.split for c in configs} == set(Split)
     assert {c.store for c in configs} == set(Store)
+    assert {c.accumulator for c in configs} == set(Track)
     assert all(broken_rules(c, H200) == () for c in configs)
     assert all(space().index[c] == index for index, c in enumerate(configs))
     assert {c.family for c in Space(load_profile("a100")).configs} == {Family.UNALIGNED, Family.REGISTERS}
@@ -150,8 +170,8 @@ def test_random_legal_configurations_build_without_spills_or_serialised_instruct
     kernels: dict[str, Kernel] = {}
     for family in Family:
         legal = [c for c in space().configs if c.family is family]
-        for chosen in rng.sample(legal, min(3, len(legal))):
-            problem = Problem.parse("4096x4096x4095" if family is Family.UNALIGNED else "4096x4096x4096")
+        for chosen in rng.sample(legal, min(4, len(legal))):
+            problem = next(problem for problem in BUILT if not broken_rules(chosen, H200, problem))
             kernels.update(plan_for(chosen, problem, H200).kernels)
             for source in sources_for(chosen, problem):
                 (tmp_path / source.path).write_text(source.text, encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +12,7 @@ from agents.config import REGISTERS, Cache, KernelConfig, Split, Store
 from harness.model import MissingDependencyError
 from harness.plan import Kernel, Language, Launch, Layout, Pointer, Scalar, ScalarType, Swizzle, TensorMap
 from harness.plan_arguments import Argument, Buffer, L2Promotion
-from harness.problem import Problem
+from harness.problem import Problem, Track
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -25,6 +26,8 @@ SHARED_BYTES = 232448
 RESERVED_BYTES = 1024
 """Shared memory that the system keeps of every CTA."""
 MOST_STAGES = 8
+ALIGNMENT_BYTES = 256
+"""Between parts of a workspace."""
 
 
 class Source(NamedTuple):
@@ -70,8 +73,9 @@ def render_text(template: str, config: KernelConfig, **values: object) -> Source
     """The source of a configuration from the values that its template names beside `c`, the configuration."""
     text = _environment().get_template(template).render(**values)
     head = f"// Generated from agents/templates/{template} for this configuration; edit the template instead.\n"
-    described = f"// {config.model_dump_json(exclude={'group'}, exclude_defaults=True)}\n\n"
-    text = head + described + re.sub(r"\n{3,}", "\n\n", text.strip()) + "\n"
+    described = f"// {config.model_dump_json(exclude={'group'}, exclude_defaults=True)}\n"
+    marked = "" if config.deterministic else "// Not deterministic: the last bits depend on the order in which CTAs add up.\n"
+    text = head + described + marked + "\n" + re.sub(r"\n{3,}", "\n\n", text.strip()) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     swapped = "-swap" if config.swapped else ""
     return Source(f"{config.family}-{config.bm}x{config.bn}x{config.bk}-{config.layout.lower()}{swapped}-{digest}", text)
@@ -95,6 +99,7 @@ def _render(template: str, config: KernelConfig, even: bool) -> Source:
         "p_hint": 1 if config.cache is Cache.STREAM_P else 0,
         "q_hint": 2 if config.cache is Cache.STREAM_P else 0,
         "c_hint": config.cache is Cache.STREAM_C,
+        "halves": config.accumulator is Track.F16,
     }
     return render_text(template, config, c={**config.model_dump(mode="json"), **derived})
 
@@ -138,10 +143,15 @@ def output_map(config: KernelConfig, problem: Problem) -> TensorMap:
     )
 
 
-def arguments(config: KernelConfig, problem: Problem) -> tuple[Argument, ...]:
-    """Parameters that all kernels of the families begin with."""
+def aligned(size_bytes: int) -> int:
+    """Bytes of a part of a workspace after which another one begins."""
+    return math.ceil(size_bytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def arguments(config: KernelConfig, problem: Problem, *more: int) -> tuple[Argument, ...]:
+    """Parameters that all kernels of the families begin with; `more` follows the stages of K."""
     c: Argument = output_map(config, problem) if config.store is Store.TMA else Pointer(buffer=Buffer.C)
-    return (*maps(config, problem), c, *sizes(config, problem, config.k_stages(problem)))
+    return (*maps(config, problem), c, *sizes(config, problem, config.k_stages(problem), *more))
 
 
 def sizes(config: KernelConfig, problem: Problem, *more: int) -> tuple[Scalar, ...]:

@@ -18,6 +18,7 @@ SHARES = (
     (Split.NONE, 1),
     *((Split.CLUSTER, splits) for splits in (2, 4, 8)),
     *((split, splits) for split in (Split.WORKSPACE, Split.KERNEL) for splits in (2, 3, 4, 8, 16)),
+    *((Split.ATOMIC, splits) for splits in (4, 8, 16)),
 )
 MOST_STAGES = 12
 

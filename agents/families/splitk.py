@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import product
 
@@ -15,23 +14,31 @@ from harness.problem import Problem
 from harness.profiles import DeviceProfile
 
 TEMPLATE = "tiled.cu.j2"
-ALIGNMENT_BYTES = 256
 REDUCE = "-reduce"
 """After the name of a kernel, that of the one which adds up."""
 
 
 def counter_bytes(config: KernelConfig, problem: Problem) -> int:
     """Bytes of the tiles' counters, which are zero between operations."""
-    if config.split is not Split.WORKSPACE:
+    return common.aligned(4 * config.tiles(problem)) if config.split in (Split.WORKSPACE, Split.ATOMIC) else 0
+
+
+def sum_bytes(config: KernelConfig, problem: Problem) -> int:
+    """Bytes of the sums of every tile, for every split or, where atomics add them, once."""
+    if config.split not in (Split.WORKSPACE, Split.KERNEL, Split.ATOMIC):
         return 0
-    return math.ceil(4 * config.tiles(problem) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    each = 4 * config.bm * config.bn * config.tiles(problem)
+    return each if config.split is Split.ATOMIC else each * config.splits
+
+
+def zeroed_bytes(config: KernelConfig, problem: Problem) -> int:
+    """Bytes of the workspace, from its start, that are zero between operations."""
+    return counter_bytes(config, problem) + (sum_bytes(config, problem) if config.split is Split.ATOMIC else 0)
 
 
 def workspace_bytes(config: KernelConfig, problem: Problem) -> int:
-    """Bytes of the workspace: the counters, then the sums of every tile and split."""
-    if config.split not in (Split.WORKSPACE, Split.KERNEL):
-        return 0
-    return counter_bytes(config, problem) + 4 * config.bm * config.bn * config.tiles(problem) * config.splits
+    """Bytes of the workspace: the counters, then the sums."""
+    return counter_bytes(config, problem) + sum_bytes(config, problem)
 
 
 TILES = ((1, 64, (32, 64, 128, 256)), (2, 128, (64, 128, 256)))
@@ -39,6 +46,7 @@ TILES = ((1, 64, (32, 64, 128, 256)), (2, 128, (64, 128, 256)))
 SHARES = (
     *((Split.CLUSTER, splits) for splits in (2, 3, 4, 6, 8)),
     *((split, splits) for split in (Split.WORKSPACE, Split.KERNEL) for splits in (2, 3, 4, 6, 8, 12, 16, 32)),
+    *((Split.ATOMIC, splits) for splits in (4, 8, 16, 32, 64, 128)),
 )
 
 
@@ -65,10 +73,11 @@ def configs() -> Iterator[KernelConfig]:
 def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
     """One launch, and a second one where a kernel adds up."""
     source = common.render(TEMPLATE, config, even=problem.n % 2 == 0)
-    zeroed = counter_bytes(config, problem)
-    sums = Pointer(buffer=Buffer.WORKSPACE, offset_bytes=zeroed)
+    sums = Pointer(buffer=Buffer.WORKSPACE, offset_bytes=counter_bytes(config, problem))
+    counters = Pointer(buffer=Buffer.WORKSPACE)
     more: dict[Split, tuple[Argument, ...]] = {
-        Split.WORKSPACE: (sums, Pointer(buffer=Buffer.WORKSPACE)),
+        Split.WORKSPACE: (sums, counters),
+        Split.ATOMIC: (sums, counters),
         Split.KERNEL: (sums,),
     }
     launch = common.one_tile_launch(config, problem, source.name, *more.get(config.split, ()))
@@ -82,7 +91,8 @@ def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
         steps=tuple(steps),
         kernels=kernels,
         workspace_bytes=workspace_bytes(config, problem),
-        zeroed_bytes=zeroed,
+        zeroed_bytes=zeroed_bytes(config, problem),
+        deterministic=config.deterministic,
     )
 
 

@@ -2,68 +2,158 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
+from typing import NamedTuple
 
-from agents.config import Family, KernelConfig, Store
+from agents.config import Family, KernelConfig, Split, Store
 from agents.families import common
 from agents.families.common import SIDES
-from harness.plan import Launch, Plan
-from harness.problem import Problem
+from harness.plan import Launch, Plan, Pointer
+from harness.plan_arguments import Argument, Buffer
+from harness.problem import Problem, Track
 from harness.profiles import DeviceProfile
 
 TEMPLATE = "persistent.cu.j2"
 
 
-TOGETHER = (
-    (1, 64, (64, 128, 192, 256)),
-    (2, 128, (64, 96, 128, 160, 192, 208, 224, 256)),
-    (2, 256, (64, 96, 128, 160, 192)),
-    (3, 192, (128, 160, 192)),
+class Tiles(NamedTuple):
+    """Tiles of which one is rendered each."""
+
+    warpgroups: int
+    """Warpgroups that multiply."""
+    ping_pong: bool
+    """Whether they take turns, each with a tile of its own, rather than share one."""
+    bm: int
+    """Rows of P."""
+    widths: tuple[int, ...]
+    """Rows of Q."""
+
+
+TILES = (
+    Tiles(1, False, 64, (64, 128, 192, 256)),
+    Tiles(2, False, 128, (64, 96, 128, 160, 192, 208, 224, 256)),
+    Tiles(2, False, 256, (64, 96, 128, 160, 192)),
+    Tiles(3, False, 192, (128, 160, 192)),
+    Tiles(2, True, 64, (128, 192, 256)),
+    Tiles(2, True, 128, (64, 96, 128, 160, 192)),
 )
-"""Warpgroups that share a tile, its rows of P, and of Q. Widths between powers of two fill the last wave better."""
-IN_TURN = ((64, (128, 192, 256)), (128, (64, 96, 128, 160, 192)))
-"""Rows of P and of Q of a tile where two warpgroups take turns."""
+"""Widths between powers of two fill the last wave better."""
+WIDE = (Tiles(2, False, 128, (256,)), Tiles(2, False, 256, (128,)))
+"""For clusters of four, which read less from L2 and leave some multiprocessors without work."""
+STREAMED = (Tiles(2, False, 128, (128, 192, 256)), Tiles(2, False, 256, (128,)), Tiles(2, True, 128, (128, 192)))
+"""Where CTAs share the tiles that fill no whole wave."""
+HALVES = (
+    Tiles(2, False, 128, (128, 192, 256)),
+    Tiles(2, False, 256, (128, 192, 224, 256)),
+    Tiles(2, True, 128, (128, 192, 256)),
+)
+"""With sums in fp16, which leave registers for larger tiles."""
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
+FOURS = ((2, 2), (4, 1), (1, 4))
 GROUPS = (4, 8, 16)
+FEW_GROUPS = GROUPS[:2]
 SLIM = 2
 """Panels of C that are on their way out at once: two leave most room for the ring."""
+GPC = 16
+"""Multiprocessors of a GPC that are surely at work; a cluster lies within one."""
+EXCHANGED_K = 160
+"""K that a tile multiplies in the time in which its sums are read: at N times of it, more than √N CTAs a tile cost time."""
+
+
+class Stream(NamedTuple):
+    """What the CTAs of a launch share."""
+
+    clusters: int
+    """Clusters of the launch."""
+    tiles: int
+    """Tiles, in clusters, whose K all of them go through together; the others they take whole."""
 
 
 def configs() -> Iterator[KernelConfig]:
     """Every configuration of the family, legal or not."""
-    tiles = [(warpgroups, False, bm, bn) for warpgroups, bm, widths in TOGETHER for bn in widths]
-    tiles += [(2, True, bm, bn) for bm, widths in IN_TURN for bn in widths]
-    for (warpgroups, ping_pong, bm, bn), (layout, swapped), cluster, group in product(tiles, SIDES, CLUSTERS, GROUPS):
-        config = KernelConfig(
-            family=Family.WS_PERSISTENT,
-            layout=layout,
-            swapped=swapped,
-            bm=bm,
-            bn=bn,
-            stages=1,
-            warpgroups=warpgroups,
-            ping_pong=ping_pong,
-            cluster_p=cluster[0],
-            cluster_q=cluster[1],
-            buffers=SLIM,
-            group=group,
-        )
-        yield common.deepest(config)
-        if cluster == (1, 1) and bn in (64, 128, 256):
-            yield common.deepest(config.model_copy(update={"store": Store.DIRECT, "buffers": 0}))
+    for base in _bases(TILES):
+        for cluster, group in product(CLUSTERS, GROUPS):
+            yield _variant(base, cluster, group=group)
+        if base.bn in (64, 128, 256):
+            yield from (_variant(base, (1, 1), store=Store.DIRECT, buffers=0, group=group) for group in GROUPS)
+    for base, cluster, group in product(_bases(WIDE), FOURS, FEW_GROUPS):
+        yield _variant(base, cluster, group=group)
+    for base, cluster, group in product(_bases(STREAMED), CLUSTERS, FEW_GROUPS):
+        yield _variant(base, cluster, group=group, split=Split.STREAM)
+    for base, cluster, group in product(_bases(HALVES), CLUSTERS, FEW_GROUPS):
+        yield _variant(base, cluster, group=group, accumulator=Track.F16)
+
+
+def clusters_at_once(config: KernelConfig, device: DeviceProfile) -> int:
+    """Clusters of a persistent launch that the device holds together: one that waits for another's end doubles the time."""
+    if config.cluster_ctas <= 2:
+        return device.sm_count * config.ctas_per_sm // config.cluster_ctas
+    return max(1, device.sm_count // GPC * (GPC // config.cluster_ctas))
+
+
+def stream(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Stream:
+    """How the clusters of a launch share tiles.
+
+    Where the last wave is not full, it and the one before are streamed, so that each cluster has between one tile and two, and
+    a tile seldom more than two clusters. This is two-tile stream-K (Osama et al. 2023, arXiv 2301.03598).
+    """
+    tiles, most = config.tiles(problem), clusters_at_once(config, device)
+    if config.split is not Split.STREAM:
+        return Stream(min(tiles, most), 0)
+    if tiles < most:
+        return Stream(min(most, tiles * max(1, math.isqrt(problem.k // EXCHANGED_K))), tiles)
+    return Stream(most, tiles % most + most if tiles % most else 0)
 
 
 def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
-    """One launch of as many clusters as the device holds at once, or as there are tiles."""
+    """One launch of as many clusters as the device holds at once, or as there is work for."""
     source = common.render(TEMPLATE, config, even=problem.n % 2 == 0)
-    clusters = min(config.tiles(problem), device.sm_count * config.ctas_per_sm // config.cluster_ctas)
+    shares = stream(config, problem, device)
+    ctas = shares.clusters * config.cluster_ctas
+    streamed: tuple[int, ...] = ()
+    pointers: tuple[Argument, ...] = ()
+    zeroed = workspace = 0
+    if config.split is Split.STREAM:
+        parts = ctas if config.ping_pong else ctas * config.warpgroups
+        zeroed = common.aligned(4 * parts)
+        workspace = zeroed + 4 * config.bm * config.bn * ctas
+        streamed = (shares.tiles,)
+        pointers = (Pointer(buffer=Buffer.WORKSPACE, offset_bytes=zeroed), Pointer(buffer=Buffer.WORKSPACE))
     launch = Launch(
         kernel=source.name,
-        grid=(clusters * config.cluster_ctas, 1, 1),
+        grid=(ctas, 1, 1),
         block=(config.threads, 1, 1),
         cluster=(config.cluster_ctas, 1, 1) if config.cluster_ctas > 1 else None,
         dynamic_shared_bytes=config.shared_bytes,
-        arguments=common.arguments(config, problem),
+        arguments=(*common.arguments(config, problem, *streamed), *pointers),
     )
-    return Plan(layout=config.layout, steps=(launch,), kernels={source.name: source.kernel()})
+    return Plan(
+        layout=config.layout,
+        steps=(launch,),
+        kernels={source.name: source.kernel()},
+        workspace_bytes=workspace,
+        zeroed_bytes=zeroed,
+    )
+
+
+def _bases(tiles: tuple[Tiles, ...]) -> Iterator[KernelConfig]:
+    for (warpgroups, ping_pong, bm, widths), (layout, swapped) in product(tiles, SIDES):
+        for bn in widths:
+            yield KernelConfig(
+                family=Family.WS_PERSISTENT,
+                layout=layout,
+                swapped=swapped,
+                bm=bm,
+                bn=bn,
+                stages=1,
+                warpgroups=warpgroups,
+                ping_pong=ping_pong,
+                buffers=SLIM,
+            )
+
+
+def _variant(base: KernelConfig, cluster: tuple[int, int], **changes: object) -> KernelConfig:
+    update = {"cluster_p": cluster[0], "cluster_q": cluster[1], **changes}
+    return common.deepest(base.model_copy(update=update))

@@ -329,7 +329,7 @@ bool pass(Cluster &cluster, bool lazy) {
   bool ran = false;
   for (const auto &cta : cluster.ctas) {
     if (cta->stalled) --cta->stalled;
-    if (lazy && one_in(20)) cta->stalled = chance() % 100;
+    if (lazy && one_in(50)) cta->stalled = chance() % 400;
   }
   for (std::size_t step = 0; step < warps; ++step) {
     if (lazy && (one_in(3) || cluster.threads[(first + step) % warps * 32]->cta->stalled)) continue;

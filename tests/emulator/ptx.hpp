@@ -34,7 +34,6 @@ inline const emulator::Map &map_of(const TensorMap &map) { return reinterpret_ca
 
 inline void __syncthreads() { emulator::block_barrier(); }
 inline void __syncwarp() { emulator::warp_barrier(); }
-inline void __threadfence() {}
 
 inline u32 shared_memory() { return emulator::SHARED_BASE; }
 inline u32 uniform(u32 value) { return emulator::from_lane(value, 0); }
@@ -103,6 +102,13 @@ inline Four load_from(u32 address, u32 rank) {
 }
 inline Four load_global(const Four *from) { return *from; }
 inline void store_global(Four *to, const Four &four) { *to = four; }
+inline void add_global(Four *to, const Four &four) {
+  for (int i = 0; i < 4; ++i) to->value[i] += four.value[i];
+}
+inline void set_flag(u32 *flag) { *flag = 1; }
+inline void wait_for_flag(const u32 *flag) {
+  emulator::wait_until([flag] { return *flag != 0; }, "a flag in global memory");
+}
 inline u32 count_up(u32 *counter) { return (*counter)++; }
 inline void multiply_warp(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   const u32 b[] = {b0, b1};
