@@ -179,8 +179,13 @@ class Cache:
         )
 
     def info(self) -> CacheInfo:
-        """What the cache holds; an absent one holds nothing."""
-        entries = self._entries()
+        """What the cache holds; an absent one holds nothing.
+
+        Raises:
+            InfraError: it cannot be read.
+        """
+        with self._explained():
+            entries = self._entries()
         return CacheInfo(
             directory=str(self.directory),
             entries=len(entries),

@@ -133,14 +133,14 @@ def _compilers() -> Iterator[Check]:
 
 def _cache() -> Check:
     cache = Cache.default()
-    info = cache.info()
-    held = f"{info.directory}: {info.entries} built kernels, {info.size_bytes / _KIB**2:.1f} MiB"
     try:
+        info = cache.info()
         with cache.staging():  # which makes it where this is the first command here
             free_gib = cache.free_bytes() / _KIB**3
-            return Check(name="cache", outcome=Outcome.OK, detail=f"{held}, {free_gib:.1f} GiB free")
     except InfraError as error:
-        return Check(name="cache", outcome=Outcome.FAIL, detail=f"{held}, not writable", mend=str(error))
+        return Check(name="cache", outcome=Outcome.FAIL, detail=f"{cache.directory} cannot be used", mend=str(error))
+    held = f"{info.entries} built kernels, {info.size_bytes / _KIB**2:.1f} MiB"
+    return Check(name="cache", outcome=Outcome.OK, detail=f"{info.directory}: {held}, {free_gib:.1f} GiB free")
 
 
 def _isolation() -> Check:

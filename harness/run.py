@@ -276,13 +276,13 @@ class Run:
     def samples(self) -> Iterator[SampleLine]:
         """All raw samples, in the order of the records."""
         path = self.path / SAMPLES
-        if path.exists():
-            try:
-                text = gzip.decompress(path.read_bytes()).decode()
-            except (OSError, EOFError, ValueError, zlib.error) as error:
-                raise DataError(f"{path} is damaged ({error}); resuming an unfinished run cuts what a kill left.") from error
-            for number, line in enumerate(text.splitlines(), start=1):
-                yield SampleLine.parse(line, f"{path}, line {number}")
+        data = path.read_bytes() if path.exists() else b""
+        try:
+            text = gzip.decompress(data).decode()
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise DataError(f"{path} is damaged ({error}); resuming an unfinished run cuts what a kill left.") from error
+        for number, line in enumerate(text.splitlines(), start=1):
+            yield SampleLine.parse(line, f"{path}, line {number}")
 
     def latest(self) -> dict[Problem, Record]:
         """The newest attempt of every problem that has a record."""
@@ -337,19 +337,18 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        again = "resume the run" if (path / HEADER).is_file() else "start again"
+        begun = (path / HEADER).is_file()
+        again = "resume the run" if begun else "start again"
         mend = {
             **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some space and {again}"),
-            **dict.fromkeys(_NO_PLACE, "choose a writable place with --output"),
+            **dict.fromkeys(_NO_PLACE, f"make it writable and {again}" if begun else "choose a writable place with --output"),
             errno.EEXIST: "wait a second and start again" if path.is_dir() else "choose another place with --output",
         }.get(error.errno or 0, f"see to that and {again}")
         raise InfraError(f"{path} cannot be written ({error.strerror}); {mend}.") from error
 
 
 def _read_lines(path: Path, kind: type[_Line]) -> Iterator[_Line]:
-    if not path.exists():
-        return
-    lines = path.read_bytes().split(b"\n")
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
     # What follows the last newline was torn off by a kill; everything before it must be valid.
     for number, line in enumerate(lines[:-1], start=1):
         yield kind.parse(line, f"{path}, line {number}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 import tomllib
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple, NoReturn, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -162,7 +164,7 @@ class SubmissionReference(Manifest):
 
 def _read_files(root: Path) -> list[SubmissionFile]:
     found, total = [], 0
-    for path in sorted(root.rglob("*")):
+    for path in _everything_below(root):
         name = path.relative_to(root).as_posix()
         mode = path.lstat().st_mode
         if stat.S_ISDIR(mode):
@@ -180,6 +182,15 @@ def _read_files(root: Path) -> list[SubmissionFile]:
             raise DataError(f"{root} holds more than {MAX_SUBMISSION_BYTES >> 20} MiB; a submission is source code.")
         found.append(SubmissionFile(name, path.read_bytes()))
     return found
+
+
+def _everything_below(root: Path) -> list[Path]:
+    """All paths, sorted; a folder that cannot be read is an error and not an empty one."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise error
+
+    return sorted(Path(folder, name) for folder, *names in os.walk(root, onerror=refuse) for name in chain(*names))
 
 
 def _belongs(name: PurePosixPath) -> bool:

@@ -75,6 +75,21 @@ def test_a_file_whose_name_cannot_be_printed_is_refused_before_the_run_cannot_en
         Submission.read(tree)
 
 
+def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a submission without its kernels would be hashed, and rejected."""
+    tree = copy_of(NAIVE, tmp_path / "tree")
+    scandir = os.scandir
+
+    def refuse(path: str) -> Iterator[os.DirEntry[str]]:
+        if Path(path).name == "kernels":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match="kernels cannot be read: Permission denied"):
+        Submission.read(tree)
+
+
 def test_text_of_a_plan_cannot_move_the_cursor() -> None:
     assert Unsupported(reason=ESCAPE).reason == "one two [31m "
     entry = {"language": "c", "source": "kernels/a.c\n", "entry": "hgemm"}

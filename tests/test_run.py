@@ -239,7 +239,7 @@ def test_a_record_that_does_not_fit_leaves_nothing_behind(run: Run, name: str, e
     [
         (errno.ENOSPC, "free some space and resume the run"),
         (errno.EDQUOT, "free some space and resume the run"),
-        (errno.EROFS, "choose a writable place with --output"),
+        (errno.EROFS, "make it writable and resume the run"),
         (errno.EIO, "see to that and resume the run"),
     ],
 )
