@@ -63,6 +63,8 @@ class World:
         self.create: Callable[[], object] = lambda: None
         self.states: list[str] = []
         self.workers: list[FakeWorker] = []
+        self.overhead_ns = 0
+        """What passes beside a window's operations."""
         self.shortened = 1.0
         """What of a window's length the worker reports."""
 
@@ -117,6 +119,7 @@ class FakeWorker:
         assert timeout_s > 0
         parsed = TypeAdapter[Any](Request).validate_json(request.model_dump_json())
         self.requests.append(parsed.type)
+        self._world.cuda.now_ns += self._world.overhead_ns if parsed.type == "time_window" else 0
         if parsed.type == "open":
             self._handlers = worker._handlers(parsed, [])
         answer = worker._answer(self._handlers[parsed.type], parsed)

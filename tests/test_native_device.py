@@ -11,10 +11,11 @@ from fake_cuda import FakeCuda
 from native_world import COLD, ORDER, PROBLEM, WINDOW_NS, NewWorld, World, honest, maker, plan, product, timed
 
 from harness import messages
+from harness.bench import Bench
 from harness.devices import BufferSet, MachineFault, SubmissionFault
 from harness.devices.cuda_graph import Node, Span, check_nodes
 from harness.devices.cuda_native import LEVELS
-from harness.messages import Draw, Inspection, Prepare, Round, Select, StandIn
+from harness.messages import Draw, Inspection, Prepare, Round, Select, Selected, StandIn
 from harness.plan import Layout
 from harness.problem import Problem
 from harness.record import SUBMISSION, Reason
@@ -242,13 +243,23 @@ def test_nodes_are_judged_by_kind_and_reach() -> None:
         assert error.value.reason is Reason.FORBIDDEN
 
 
-@pytest.mark.parametrize(("shortened", "accepted"), [(1.0, True), (0.9, True), (0.5, False)])
+@pytest.mark.parametrize("overhead_ns", [0, 400_000])
+@pytest.mark.parametrize(("shortened", "accepted"), [(1.0, True), (0.5, False)])
 def test_the_parents_clock_bounds_what_the_worker_reports(
-    world: NewWorld, monkeypatch: pytest.MonkeyPatch, shortened: float, accepted: bool
+    world: NewWorld, monkeypatch: pytest.MonkeyPatch, shortened: float, accepted: bool, overhead_ns: int
 ) -> None:
-    monkeypatch.setattr("harness.devices.untrusted.CLOCK_SLACK_NS", 0)
+    """Whatever passes beside the operations, as long as the baselines show it too."""
+    monkeypatch.setattr("harness.devices.cuda_native.CLOCK_SLACK_NS", 0)
+    monkeypatch.setattr("harness.devices.cuda_native.CLOCK_SLACK_SHARE", 0.0)
     found = world()
-    found.shortened = shortened
+    found.overhead_ns = overhead_ns
+
+    def select(bench: Bench, request: Select) -> Selected:
+        found.shortened = shortened if request.contenders == (SUBMISSION,) else 1.0
+        return chosen(bench, request)
+
+    chosen = Bench.select
+    monkeypatch.setattr(Bench, "select", select)
     if accepted:
         assert timed(found)
         return
@@ -259,7 +270,7 @@ def test_the_parents_clock_bounds_what_the_worker_reports(
 
 def test_work_may_not_move_from_timed_operations_to_unscored_ones(world: NewWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first operation of a graph computes everything, so that the timed ones have nothing left to do."""
-    monkeypatch.setattr("harness.devices.untrusted.CLOCK_SLACK_NS", 0)
+    monkeypatch.setattr("harness.devices.cuda_native.CLOCK_SLACK_NS", 0)
 
     def moved(cuda: FakeCuda, buffers: BufferSet) -> int:
         nodes = cuda.capture.nodes if cuda.capture else []

@@ -34,8 +34,6 @@ ARENA_BYTES = 4 << 30
 class CpuDevice(UntrustedDevice):
     """The parent's side of the CPU device."""
 
-    unscored_while_timed = False
-
     def __init__(self) -> None:
         import torch
 

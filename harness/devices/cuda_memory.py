@@ -49,6 +49,9 @@ class MappedMemory:
 
         Returns:
             uint8, one dimension.
+
+        Raises:
+            MachineFault: the driver does not allow it.
         """
         from cuda.bindings import runtime
 
@@ -59,7 +62,11 @@ class MappedMemory:
             return _tensor(0, 0)
         opened = runtime.cudaIpcMemHandle_t()
         ctypes.memmove(int(opened.getPtr()), handle, HANDLE_BYTES)
-        self._address = int(check(runtime.cudaIpcOpenMemHandle(opened, runtime.cudaIpcMemLazyEnablePeerAccess)))
+        code, address = runtime.cudaIpcOpenMemHandle(opened, runtime.cudaIpcMemLazyEnablePeerAccess)
+        if int(code) != 0:
+            detail = f"the worker cannot map memory of its parent: {code.name}"
+            raise MachineFault(Reason.DEVICE_ERROR, detail, fatal=True)
+        self._address = int(address)
         return _tensor(self._address, size_bytes)
 
 

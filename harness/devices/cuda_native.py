@@ -11,15 +11,17 @@ where an operation's work was done earlier, by another one, its outputs lack tha
 
 from __future__ import annotations
 
+import collections
 import functools
 import secrets
+import statistics
 import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from harness.channel import WorkerDied, WorkerProcess, WorkerTimeout
 from harness.devices import ArenaLayout, MachineFault, OperationInfo, SubmissionFault, WindowTime
 from harness.devices.marks import Marks
-from harness.devices.untrusted import UntrustedDevice
+from harness.devices.untrusted import CLOCK_SLACK_NS, CLOCK_SLACK_SHARE, Reported, UntrustedDevice
 from harness.isolation import NAMESPACES, described
 from harness.messages import CaptureWindow, Done, Drop, MapMemory, Open, RunMarked
 from harness.model import Model
@@ -40,6 +42,10 @@ OPEN_TIMEOUT_S = 180.0
 LEVELS = (NAMESPACES, tuple(option for option in NAMESPACES if option != "--ipc"), ())
 """Namespaces of the worker, in the order in which they are tried: memory between processes may need some of the parent's."""
 PROBE_BYTES = 2 << 20
+UNSCORED_WEIGHT = 1.25
+"""How much longer than a timed operation an unscored one may take: it meets a card that rests."""
+OVERHEADS = 101
+"""Windows of baselines whose overhead is remembered."""
 CLOCK_TRIES = 5
 """Windows in a row whose clocks may disagree: only a busy host delays the parent, since nobody else has the card."""
 
@@ -89,13 +95,13 @@ class Card(Protocol):
 class NativeCudaDevice(UntrustedDevice):
     """Implements `harness.devices.Device` over an untrusted worker."""
 
-    unscored_while_timed = True
     clock_tries = CLOCK_TRIES
 
     def __init__(self, card: Card, levels: tuple[tuple[str, ...], ...] = LEVELS) -> None:
         self._card = card
         self._key = secrets.randbits(64)
         self._captured: set[tuple[tuple[int, ...], int]] = set()
+        self._overheads_ns: collections.deque[float] = collections.deque(maxlen=OVERHEADS)
         self._memory: Memory = card.allocate(PROBE_BYTES)
         try:
             info, namespaces = self._open(levels)
@@ -168,6 +174,22 @@ class NativeCudaDevice(UntrustedDevice):
     def holds(self, words: tuple[torch.Tensor, ...], bits: int) -> bool:
         """Whether all words of these int16 views [rows, columns] have these bits."""
         return self._card.holds(words, bits)
+
+    def _agrees(self, window: Reported) -> bool:
+        """Whether the two clocks agree; the unscored operations are part of what the parent's saw.
+
+        How much passes beside the operations, such as for launching their graph, is seen on windows of the baselines.
+        """
+        if window.reported_ns > window.elapsed_ns:
+            return False
+        if window.key != SUBMISSION:
+            whole_ns = window.reported_ns * (window.timed + window.unscored) / window.timed
+            self._overheads_ns.append(max(0.0, window.elapsed_ns - whole_ns))
+            return True
+        usual_ns = statistics.median(self._overheads_ns) if self._overheads_ns else 0.0
+        share = window.timed / (window.timed + UNSCORED_WEIGHT * window.unscored)
+        least_ns = (window.elapsed_ns * (1 - CLOCK_SLACK_SHARE) - CLOCK_SLACK_NS - usual_ns) * share
+        return least_ns <= window.reported_ns
 
     def _capture(self, key: str, slots: tuple[int, ...], unscored: int, marks: Marks | None = None) -> None:
         """Have the library called for a window that it has not seen, while it cannot see the true inputs."""

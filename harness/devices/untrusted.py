@@ -7,7 +7,7 @@ that it reports is held against the parent's own clock.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from harness.channel import WorkerFailed, WorkerProcess
 from harness.devices import ArenaLayout, MachineFault, OperationInfo, SubmissionFault, WindowTime
@@ -39,15 +39,26 @@ CLOCK_SLACK_NS = 300_000
 CLOCK_SLACK_SHARE = 0.05
 CLOCK_TRIES = 200
 """Windows in a row whose clocks may disagree, since either side can lose the processor, before it is no accident."""
-UNSCORED_WEIGHT = 1.25
-"""How much longer than a timed operation an unscored one may take: it meets a card that rests."""
+
+
+class Reported(NamedTuple):
+    """A window as the two clocks saw it."""
+
+    key: str
+    """Whose."""
+    timed: int
+    """Timed operations."""
+    unscored: int
+    """Operations before them."""
+    reported_ns: int
+    """What the worker says that the timed ones took."""
+    elapsed_ns: int
+    """What passed for the parent."""
 
 
 class UntrustedDevice:
     """What all of them share: requests to the worker, and the parent's clock."""
 
-    unscored_while_timed: ClassVar[bool]
-    """Whether the unscored operations run between the two readings of the parent's clock."""
     clock_tries: ClassVar[int] = CLOCK_TRIES
 
     worker: WorkerProcess
@@ -110,19 +121,21 @@ class UntrustedDevice:
         Raises:
             SubmissionFault: the worker claims less time than passed.
         """
-        timed = len(slots) - unscored
-        share = timed / (timed + UNSCORED_WEIGHT * unscored) if self.unscored_while_timed else 1.0
         for _ in range(self.clock_tries):
             self._call(ArmWindow(key=key, slots=slots, unscored=unscored, l2_state=l2_state), Done)
             started = time.perf_counter_ns()
             result = self._call(TimeWindow(), WindowTime)
             elapsed = time.perf_counter_ns() - started
-            if (elapsed * (1 - CLOCK_SLACK_SHARE) - CLOCK_SLACK_NS) * share <= result.window_ns <= elapsed:
+            if self._agrees(Reported(key, len(slots) - unscored, unscored, result.window_ns, elapsed)):
                 return result
         raise SubmissionFault(
             Reason.CLOCK_MISMATCH,
             f"the worker reported {result.window_ns} ns for a window that took {elapsed} ns by the parent's clock",
         )
+
+    def _agrees(self, window: Reported) -> bool:
+        """Whether the two clocks agree; the unscored operations ran before the parent's was read."""
+        return window.elapsed_ns * (1 - CLOCK_SLACK_SHARE) - CLOCK_SLACK_NS <= window.reported_ns <= window.elapsed_ns
 
     def close(self) -> None:
         """End the worker."""
