@@ -11,10 +11,11 @@ from harness.channel import WorkerDied, WorkerTimeout
 from harness.devices import MachineFault, SubmissionFault
 from harness.devices.cuda_instrument import Examination, Reading
 from harness.diagnosis import Check, Outcome
-from harness.drivers import RemoteDriver
+from harness.drivers import RemoteDriver, open_driver
 from harness.machine import DeviceLock, choose_device, why_not_rankable
 from harness.measurement import Job, Measurement
 from harness.messages import StandIn
+from harness.model import InfraError
 from harness.problem_sets import resolve_shapes
 from harness.protocol import Protocol, protocol_for
 from harness.record import Interval, Measure, Mode, Record, Status
@@ -54,6 +55,14 @@ def gpu_checks(
     choice = choose_device(device)
     lock = DeviceLock(choice.uuid)
     lock.acquire()
+    try:
+        yield from _trusted_checks(device, aa_shapes, measures, requests)
+        yield _native_check(device)
+    finally:
+        lock.release()
+
+
+def _trusted_checks(device: str, aa_shapes: int, measures: tuple[Measure, ...], requests: int) -> Iterator[Check]:
     driver = RemoteDriver(device)
     try:
         reason = why_not_rankable(driver.info)
@@ -67,7 +76,18 @@ def gpu_checks(
         yield Check(name="instrument", outcome=Outcome.FAIL, detail=f"the test ended early: {error}")
     finally:
         driver.close()
-        lock.release()
+
+
+def _native_check(device: str) -> Check:
+    """Whether host code of submissions can run on the device, and what is taken away from it."""
+    try:
+        driver = open_driver(device, native=True)
+    except (InfraError, WorkerDied, WorkerTimeout) as error:
+        return Check(name="kind native", outcome=Outcome.WARN, detail=f"it cannot run on this device: {error}")
+    driver.kill()
+    isolation = driver.info.conditions["isolation"]
+    outcome = Outcome.WARN if isolation.startswith("none") else Outcome.OK
+    return Check(name="kind native", outcome=outcome, detail=f"it runs on this device; isolation: {isolation}")
 
 
 class Agreements(NamedTuple):

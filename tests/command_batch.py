@@ -19,6 +19,7 @@ def main() -> None:
     results = []
     warm = Warm()
     evaluate.open_driver = warm.open
+    cli._open_outputs = lambda: None  # else what is caught here would go to the file descriptors
     for arguments in json.load(sys.stdin):
         out, err = io.StringIO(), io.StringIO()
         sys.argv = ["hgemm", *arguments]

@@ -220,6 +220,7 @@ def test_doctor_lists_every_check() -> None:
         "A/A offline/cold",
         "A/A offline/warm",
         "A/A best baseline",
+        "kind native",
     } <= set(checks)
     assert "instrument" not in checks
     assert sum(check["name"] == "window length" for check in found["checks"]) == len(LENGTH_SHAPES)

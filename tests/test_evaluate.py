@@ -14,12 +14,13 @@ from harness.artifacts import Artifact, BuildFailure, BuildReport
 from harness.channel import WorkerDied, WorkerTimeout
 from harness.devices import MachineFault, SubmissionFault
 from harness.evaluate import MAX_ATTEMPTS, MAX_DEATHS, Evaluator, Prepared
+from harness.model import DataError
 from harness.plan import Unsupported
 from harness.planner import PlanFailure, PlanOutcome
 from harness.problem import Problem
 from harness.protocol import CPU_BASELINES, Protocol
-from harness.record import SUBMISSION, Measure, Reason, Record, Status
-from harness.submission import Submission
+from harness.record import SUBMISSION, Measure, Mode, Reason, Record, Status
+from harness.submission import Kind, Submission
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = Protocol(measures=(Measure(),), baselines=CPU_BASELINES, anchor=CPU_BASELINES[-1], window_ns=50_000)
@@ -34,10 +35,13 @@ class Workers:
 
     def __init__(self) -> None:
         self.opened: list[FakeDriver] = []
+        self.kinds: list[bool] = []
+        """Whether each that was asked for was to be native."""
         self.faults: dict[str, list[Fault]] = {}
         self.refused = 0
 
     def open(self, device: str, native: bool) -> FakeDriver:
+        self.kinds.append(native)
         if self.refused:
             self.refused -= 1
             raise WorkerDied(1, "no module named torch")
@@ -101,6 +105,24 @@ def test_an_honest_submission_keeps_its_worker(evaluator: Evaluator, workers: Wo
     assert len(workers.opened) == 1
     assert len({record.seed for record in records}) == 3
     assert not any(record.rankable for record in records)
+
+
+def test_a_worker_is_replaced_for_the_other_kind(evaluator: Evaluator, workers: Workers) -> None:
+    """As on a CUDA device, where the two kinds have workers of their own."""
+    native = Submission.read(ROOT / "submissions" / "cpu-naive")
+    device = native._replace(manifest=native.manifest.model_copy(update={"kind": Kind.DEVICE}))
+    for submission in (native, native, device, device, native):
+        evaluator.expect(submission)
+        assert evaluator.info.name == "simulated"
+    assert workers.kinds == [True, False, True]
+
+
+def test_host_code_has_no_server_mode(workers: Workers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    server = PROTOCOL.model_copy(update={"measures": (Measure(mode=Mode.SERVER),)})
+    with Evaluator("cpu", server) as evaluator, pytest.raises(DataError, match="kind device only; leave it out of --modes"):
+        tried(evaluator)
+    assert not workers.opened
 
 
 @pytest.mark.parametrize("phase", ["prepare", "draw", "select", "round"])
