@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from harness.compare import MeasureComparison
 from harness.problem import Problem
 from harness.profiles import DeviceProfile
+from harness.protocol import PROTOCOL_VERSION
 from harness.record import Status
 from harness.scores import BEST, regime
 from leaderboard.examine import protocol_label
@@ -32,9 +33,10 @@ def describe_list(summary: ListSummary) -> str:
     """What a list holds, in a sentence."""
     key = summary.key
     libraries = f"cuBLAS {key.cublas}, driver {key.driver}" if key.cublas else f"kernel {key.driver}"
+    earlier = "" if key.protocol.split()[0] == PROTOCOL_VERSION else f" (Method describes {PROTOCOL_VERSION})"
     return (
         f"{summary.device_name}, track {key.track}, kind {key.kind}, {key.mode}/{key.l2_state}, against {key.baseline}; "
-        f"{summary.shapes} shapes ({summary.shape_set}), protocol {key.protocol}, {libraries}, {ORIGINS[key.origin]}, "
+        f"{summary.shapes} shapes ({summary.shape_set}), protocol {key.protocol}{earlier}, {libraries}, {ORIGINS[key.origin]}, "
         f"{summary.runs} run{'s' if summary.runs > 1 else ''}."
     )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import synthetic
+from browsers import FLAGS, Server, chromium
 from pytest_benchmark.fixture import BenchmarkFixture
 from runs import COLD, WARM, Recipe, make_run
 
@@ -17,9 +19,19 @@ from leaderboard.queries import choose_list, history, lists, ranking, runs
 from leaderboard.shape_queries import at_shape, shape_rows
 from leaderboard.store import Board
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 PUBLISH_LIMIT_S = 5.0
 RANKING_LIMIT_S = 1.0
 """Of the three seconds that a ranking page may take, what reading may."""
+PAGE_LIMIT_S = 3.0
+"""Until the ranking page of a large board can be used."""
+FIRST_START_LIMIT_S = 20.0
+FIRST_PAGE_LIMIT_S = 2.0
+"""The same on the shipped runs."""
+VISITS = 5
+"""The best of so many counts: server and browser share the cores with whatever else runs here."""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +46,54 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
     with Board(Database.open(str(tmp_path_factory.mktemp("large") / "board.sqlite"))) as board:
         synthetic.fill(board, 200)
         yield board
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+def visit(page: Page, url: str) -> None:
+    """Open the ranking page, until its table stands, its script has ended and a filter opens."""
+    page.goto(url, wait_until="commit")
+    page.wait_for_selector('table[aria-label="ranking"]', timeout=60_000)
+    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+    page.get_by_role("combobox", name="Baseline").click()
+    page.get_by_role("option", name="cublas", exact=True).wait_for()
+
+
+def measure_visits(benchmark: BenchmarkFixture, browser: Browser, database: str, cache: Path) -> float:
+    """Seconds of the quickest of several visitors, each of whom was never there before."""
+
+    def newcomer() -> tuple[tuple[Page, str], dict[str, object]]:
+        return (browser.new_context(viewport={"width": 1280, "height": 1000}).new_page(), server.url), {}
+
+    with Server(database, cache) as server:
+        visit(*newcomer()[0])
+        benchmark.pedantic(visit, setup=newcomer, rounds=VISITS)
+    return float(benchmark.stats.stats.min)
+
+
+@pytest.mark.chromium
+def test_ranking_page_of_a_large_board(benchmark: BenchmarkFixture, large: Board, browser: Browser, tmp_path: Path) -> None:
+    assert measure_visits(benchmark, browser, str(large.database.url), tmp_path) < PAGE_LIMIT_S
+
+
+@pytest.mark.chromium
+def test_first_page_on_the_shipped_runs(benchmark: BenchmarkFixture, browser: Browser, tmp_path: Path) -> None:
+    assert measure_visits(benchmark, browser, f"sqlite:///{tmp_path / 'board.sqlite'}", tmp_path) < FIRST_PAGE_LIMIT_S
+
+
+def test_first_start_builds_the_board(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """What the progress bar of the first `hgemm board` covers."""
+    url = f"sqlite:///{tmp_path / 'board.sqlite'}"
+    benchmark.pedantic(lambda: Board.open(url).close(), rounds=1)
+    assert benchmark.stats.stats.max < FIRST_START_LIMIT_S
 
 
 def test_publish(benchmark: BenchmarkFixture, board: Board, grid_run: Path) -> None:

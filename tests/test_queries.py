@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from harness.profiles import load_profile
 from harness.record import SUBMISSION, Mode, Status
 from harness.run import Run
 from harness.scores import BEST, score
+from harness.submission import Submission
+from leaderboard.documents import archive
 from leaderboard.queries import choose_list, history, lists, ranking, run_details, run_scores, runs, submission_files
 from leaderboard.shape_queries import at_shape, shape_details, shape_rows, verifications
 from leaderboard.store import Board
@@ -136,7 +140,11 @@ def test_files_are_those_of_the_snapshot(board: Board, tmp_path: Path) -> None:
     for file in submission_files(board, runs(board)[0].tree_sha256):
         assert file.content == (path / "submission" / file.name).read_bytes()
         assert file.size_bytes == len(file.content)
-    assert len(submission_files(board, runs(board)[0].tree_sha256)) == 3
+    files = submission_files(board, runs(board)[0].tree_sha256)
+    assert len(files) == 3
+    with zipfile.ZipFile(io.BytesIO(archive("kernel", files))) as zipped:
+        zipped.extractall(tmp_path / "unzipped")
+    assert Submission.read(tmp_path / "unzipped" / "kernel").tree_sha256 == runs(board)[0].tree_sha256
     assert submission_files(board, "0" * 64) == ()
 
 

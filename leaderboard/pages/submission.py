@@ -12,6 +12,7 @@ from harness.record import Measure
 from harness.scores import BEST
 from leaderboard import ui
 from leaderboard.charts import panel_values, roofline, speedup_against_roof, speedup_heatmap
+from leaderboard.documents import archive
 from leaderboard.links import parameters_of_run
 from leaderboard.queries import RunDetails, ScoreLine, run_details, run_scores, submission_files
 from leaderboard.sentences import command_line, describe_run, describe_verification, run_badges
@@ -137,7 +138,14 @@ def _source(details: RunDetails) -> None:
         ui.note(f"{name} is binary, {file.size_bytes} bytes; its source lies beside it.")
     else:
         st.code(file.content.decode("utf-8", "replace"), language=LANGUAGES.get(suffix, "cpp"), line_numbers=True)
-    st.download_button("Download", file.content, Path(name).name, "application/octet-stream", on_click="ignore")
+    folder = details.summary.name
+    downloads = (
+        ("This file", file.content, Path(name).name, "application/octet-stream"),
+        ("All files", archive(folder, files.values()), f"{folder}.zip", "application/zip"),
+    )
+    with st.container(horizontal=True):
+        for label, content, target, mime in downloads:
+            st.download_button(label, content, target, mime, on_click="ignore", icon=ui.ICON)
 
 
 def _provenance(details: RunDetails) -> None:
