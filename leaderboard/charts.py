@@ -39,6 +39,8 @@ REGIME_COLOURS = {
 }
 CONTENDER_COLOURS = ("#d95f0e", "#3182bd", "#2ca25f", "#8c6bb1", "#c51b8a", "#7d8590")
 TICKS = (0.5, 0.7, 1.0, 1.4, 2.0)
+BELOW = {"xref": "x domain", "x": 0.5, "yref": "y domain", "y": 0, "yshift": -62, "showarrow": False}
+"""Where the name of a panel's horizontal axis stands."""
 HISTORY_SYMBOLS = {"best so far": "circle", "superseded": "circle-open"}
 
 
@@ -82,20 +84,11 @@ def speedup_heatmap(rows: Sequence[ShapeRow], panel: str = "k", only: int | None
         position = {"row": place // columns + 1, "col": place % columns + 1}
         for trace in _panel(cells, xs, ys, only is not None):
             figure.add_trace(trace, **position)
-    labels_x, labels_y = [_size_label(x) for x in xs], [_size_label(y) for y in ys]
-    for update, labels in ((figure.update_xaxes, labels_x), (figure.update_yaxes, labels_y)):
-        update(
-            type="category",
-            categoryorder="array",
-            categoryarray=labels,
-            range=[-0.5, len(labels) - 0.5],
-            showgrid=False,
-            ticks="",
-        )
+    _label(figure, axes, [_size_label(x) for x in xs], [_size_label(y) for y in ys])
+    for column in range(columns):
+        # Not as titles of the axes: the app's theme puts those over the ticks.
+        figure.add_annotation(text=axes.x.upper(), row=lines, col=column + 1, **BELOW)
     figure.update_annotations(font_size=13)
-    figure.update_xaxes(tickangle=-90)
-    figure.update_xaxes(title_text=axes.x.upper(), title_standoff=36, row=lines)
-    figure.update_yaxes(title_text=axes.y.upper(), col=1)
     ticks = [math.log2(tick) for tick in TICKS]
     height_px = 540 if only is not None else 150 + 215 * lines
     bar = {
@@ -251,6 +244,21 @@ def _history_trace(points: Sequence[HistoryPoint], name: str, colour: str, symbo
         marker={"symbol": symbol, "color": colour, "size": 9},
         name=_plain(name),
     )
+
+
+def _label(figure: go.Figure, axes: Axes, labels_x: Sequence[str], labels_y: Sequence[str]) -> None:
+    """Sizes along the axes of a heatmap's panels."""
+    for update, labels in ((figure.update_xaxes, labels_x), (figure.update_yaxes, labels_y)):
+        update(
+            type="category",
+            categoryorder="array",
+            categoryarray=labels,
+            range=[-0.5, len(labels) - 0.5],
+            showgrid=False,
+            ticks="",
+        )
+    figure.update_xaxes(tickangle=-90)
+    figure.update_yaxes(title_text=axes.y.upper(), col=1)
 
 
 def _panel(cells: Mapping[tuple[int, int], ShapeRow], xs: Sequence[int], ys: Sequence[int], large: bool) -> list[Any]:

@@ -15,6 +15,7 @@ OPTIONS = (
     "--browser.gatherUsageStats=false",
     "--server.showEmailPrompt=false",
     "--client.toolbarMode=minimal",
+    "--logger.hideWelcomeMessage=true",
     "--theme.light.primaryColor=#3182bd",
     "--theme.dark.primaryColor=#67a9cf",
 )
