@@ -164,7 +164,7 @@ def published_page() -> Page:
 def lists_table(found: tuple[ListSummary, ...], root: str) -> Table:
     """Every list of the board."""
     columns = (
-        Column("list", "list", link=lambda row: f"{root}lists/{row['id']}.html"),
+        Column("list", "list", link=lambda row: f"{root}lists/{row['id']}.html", prose=True),
         Column("runs", "runs"),
         Column("latest_utc", "latest run"),
     )
