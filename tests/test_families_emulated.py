@@ -17,7 +17,7 @@ from agents.export import Title, export
 from agents.space import Space, broken_rules
 from harness.plan import Layout, Plan
 from harness.planner import make_plans
-from harness.problem import Problem
+from harness.problem import Problem, Track
 
 SHAPES = ("200x136x200", "72x328x136", "129x64x72", "264x40x320")
 """Ragged, and together over one and several waves, tiles and stages; all have rows that TMA can load in either layout."""
@@ -78,7 +78,7 @@ def test_random_configurations_are_right_for_ragged_shapes(family: Family) -> No
     rng = random.Random(family.value)
     drawn = 0
     while drawn < EACH:
-        problem = Problem.parse(rng.choice(EDGES if family is Family.UNALIGNED else SHAPES))
+        problem = Problem.parse(rng.choice(EDGES if family is Family.UNALIGNED else SHAPES), rng.choice(list(Track)))
         legal = [config for config in space().legal(problem) if config.family is family]
         if legal:
             verify(rng.choice(legal), problem, How(seed=rng.randrange(1000), late=rng.random() < 0.7))
