@@ -151,6 +151,11 @@ class KernelConfig(Model):
         return next(width for width in widths if self.bn % width == 0)
 
     @property
+    def round(self) -> int:
+        """Panels that a warpgroup writes between two barriers: as many as make up 64 rows of Q."""
+        return min(64 // self.panel, self.bn // self.panel, self.buffers or self.panels)
+
+    @property
     def panels(self) -> int:
         """Panels of C per warpgroup and tile."""
         return self.blocks * (self.bn // self.panel)

@@ -89,7 +89,7 @@ def test_random_configurations_are_right_for_ragged_shapes(family: Family) -> No
 FAULTS: dict[str, tuple[str, str, str, str]] = {
     "bytes of a stage": ("persistent", "expect(full, STAGE_BYTES)", "expect(full, P_BYTES)", "goes on"),
     "panel without a fence": ("persistent", "    fence_async();\n    named", "    named", "without a fence"),
-    "panel still read": ("wide", "if (first) wait_stores<BUFFERS - 1>();", "", "wrong|without a fence"),
+    "panel still read": ("wide", "if (first) wait_stores<BUFFERS - ROUND>();", "", "wrong|without a fence"),
     "end before stores": ("persistent", "if (threadIdx.x % 128 == 0) wait_stores<0>();", "", "may read"),
     "stage still read": ("persistent", "multiply_wait<1>();", "", "wrong"),
     "sums still written": ("persistent", "multiply_wait<0>();", "", "wrong|before its multiplies"),

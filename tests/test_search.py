@@ -9,13 +9,16 @@ import pytest
 from factories import make_record
 from fake_device import Contender, FakeDevice, FakeDriver, plan
 
-from agents.config import KernelConfig
+from agents.config import KernelConfig, Split
+from agents.export import Title, export
 from agents.journal import Final, Heat, Journal, Segment, read_journal
 from agents.measuring import Candidate, Failed, HeatTime, Screener
 from agents.search import Effort, Search, speedup, winners
-from agents.space import Space, kernels_for
+from agents.space import Space, kernels_for, plan_for
 from harness.devices import BufferSet, SubmissionFault
 from harness.model import DataError
+from harness.plan import Plan
+from harness.planner import make_plans
 from harness.problem import Problem
 from harness.profiles import load_profile
 from harness.protocol import Purpose, protocol_for
@@ -162,6 +165,41 @@ def test_without_finals_the_fastest_heat_wins_unless_its_kernel_was_wrong_elsewh
     lines.append(Final(problem=PROBLEMS[1], config=heats[0].config, record=record))
     right = [heat for heat in heats if kernels_for(heat.config, PROBLEMS[0]) != names_of_first]
     assert winners(lines)[PROBLEMS[0]] == right[0].config
+
+
+class Partial(FakeScreener):
+    """Finds one way to add up sums fast."""
+
+    def __init__(self, zeroed: bool, deterministic: bool) -> None:
+        super().__init__()
+        self.liked = (zeroed, deterministic)
+
+    def heat(self, candidate: Candidate) -> HeatTime:
+        timed = super().heat(candidate)
+        liked = (candidate.plan.zeroed_bytes > 0, candidate.plan.deterministic) == self.liked
+        return timed._replace(launch_ns=timed.launch_ns / 10) if liked else timed
+
+
+@pytest.mark.parametrize(
+    ("shape", "split", "deterministic"),
+    [("64x64x16384", Split.ATOMIC, False), ("4096x4096x4096", Split.STREAM, True)],
+)
+def test_the_usual_effort_finds_and_exports_every_way_to_share_tiles(
+    tmp_path: Path, space: Space, shape: str, split: Split, deterministic: bool
+) -> None:
+    problem = Problem.parse(shape)
+    with Journal(tmp_path / "search.jsonl") as journal:
+        search = Search(space, (problem,), journal, Effort(finalists=1))
+        search.artifacts = {name: tmp_path / name for name in names(search)}
+        search.run(Partial(zeroed=True, deterministic=deterministic), None)  # type: ignore[arg-type]
+    won = winners(list(read_journal(tmp_path / "search.jsonl")))
+    assert won[problem].split is split
+    submission = export(won, H200, tmp_path / "won", Title("won", "1.0.0", "Of a test."))
+    plan = make_plans(submission, [problem], H200)[problem]
+    assert plan == plan_for(won[problem], problem, H200)
+    assert isinstance(plan, Plan)
+    assert plan.deterministic == deterministic
+    assert 0 < plan.zeroed_bytes <= plan.workspace_bytes
 
 
 class Workshop:

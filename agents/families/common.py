@@ -90,6 +90,7 @@ def _render(template: str, config: KernelConfig, even: bool) -> Source:
         "blocks": config.blocks,
         "panel": config.panel,
         "buffers": config.buffers or config.panels,
+        "round": config.round,
         "barrier_offset": config.barrier_offset,
         "tma_store": config.store is Store.TMA,
         "even": even,

@@ -55,7 +55,7 @@ FOURS = ((2, 2), (4, 1), (1, 4))
 GROUPS = (4, 8, 16)
 FEW_GROUPS = GROUPS[:2]
 SLIM = 2
-"""Panels of C that are on their way out at once: two leave most room for the ring."""
+"""Rounds of panels of C that are on their way out at once: two leave most room for the ring."""
 GPC = 16
 """Multiprocessors of a GPC that are surely at work; a cluster lies within one."""
 EXCHANGED_K = 160
@@ -150,10 +150,10 @@ def _bases(tiles: tuple[Tiles, ...]) -> Iterator[KernelConfig]:
                 stages=1,
                 warpgroups=warpgroups,
                 ping_pong=ping_pong,
-                buffers=SLIM,
             )
 
 
 def _variant(base: KernelConfig, cluster: tuple[int, int], **changes: object) -> KernelConfig:
-    update = {"cluster_p": cluster[0], "cluster_q": cluster[1], **changes}
+    slim = SLIM * (64 // base.panel)
+    update = {"cluster_p": cluster[0], "cluster_q": cluster[1], "buffers": slim, **changes}
     return common.deepest(base.model_copy(update=update))

@@ -525,7 +525,11 @@ void wait_stores(unsigned pending) {
   }
 }
 
-void multiply_begin() { current->registers_fenced = true; }
+// A warp's threads come here together, as to a wait: without this, one could be a phase ahead of the others.
+void multiply_begin() {
+  warp_barrier();
+  current->registers_fenced = true;
+}
 
 void multiply(const Multiply &m) {
   if (!current->registers_fenced) fail("a multiply follows no fence");
@@ -542,6 +546,7 @@ void multiply_commit() {
 }
 
 void multiply_wait(unsigned pending) {
+  warp_barrier();
   while (current->multiplies.size() > pending) {
     for (const Multiply &m : current->multiplies.front()) compute(*current, m);
     current->multiplies.pop_front();

@@ -1,5 +1,5 @@
-// Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
-// {"family":"ws_persistent","layout":"TN","swapped":true,"bm":128,"bn":192,"stages":4,"warpgroups":2,"ping_pong":true,"buffers":2}
+// Generated from agents/templates/latency.cu.j2 for this configuration; edit the template instead.
+// {"family":"latency","layout":"TN","bm":64,"bn":128,"stages":8}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -288,16 +288,16 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 128;
-constexpr int BN = 192;
+constexpr int BM = 64;
+constexpr int BN = 128;
 constexpr int BK = 64;
-constexpr int STAGES = 4;
+constexpr int STAGES = 8;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
 constexpr int CLUSTER_Q = 1;
-constexpr int WARPGROUPS = 2;  // that multiply
-constexpr int BLOCKS = 2;  // of 64 rows of P, per warpgroup
+constexpr int WARPGROUPS = 1;  // that multiply
+constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
 
 constexpr int P_BYTES = BM * BK * 2;
 constexpr int STAGE_BYTES = (BM + BN) * BK * 2;
@@ -374,15 +374,13 @@ __device__ __forceinline__ u64 operand(u32 tile, u32 row, int step) {
 // sums += P·Q^T over 16 of K: 64 rows of P against BN rows of Q, both described in shared memory. 0 for `add` overwrites.
 __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
   asm volatile(
-      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %98, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %66, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-      "}, %96, %97, add, 1, 1, 0, 0;\n\t}"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, add, 1, 1, 0, 0;\n\t}"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]), 
         "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]), 
         "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]), 
@@ -390,11 +388,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
         "+f"(sums[32]), "+f"(sums[33]), "+f"(sums[34]), "+f"(sums[35]), "+f"(sums[36]), "+f"(sums[37]), "+f"(sums[38]), "+f"(sums[39]), 
         "+f"(sums[40]), "+f"(sums[41]), "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]), "+f"(sums[47]), 
         "+f"(sums[48]), "+f"(sums[49]), "+f"(sums[50]), "+f"(sums[51]), "+f"(sums[52]), "+f"(sums[53]), "+f"(sums[54]), "+f"(sums[55]), 
-        "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63]), 
-        "+f"(sums[64]), "+f"(sums[65]), "+f"(sums[66]), "+f"(sums[67]), "+f"(sums[68]), "+f"(sums[69]), "+f"(sums[70]), "+f"(sums[71]), 
-        "+f"(sums[72]), "+f"(sums[73]), "+f"(sums[74]), "+f"(sums[75]), "+f"(sums[76]), "+f"(sums[77]), "+f"(sums[78]), "+f"(sums[79]), 
-        "+f"(sums[80]), "+f"(sums[81]), "+f"(sums[82]), "+f"(sums[83]), "+f"(sums[84]), "+f"(sums[85]), "+f"(sums[86]), "+f"(sums[87]), 
-        "+f"(sums[88]), "+f"(sums[89]), "+f"(sums[90]), "+f"(sums[91]), "+f"(sums[92]), "+f"(sums[93]), "+f"(sums[94]), "+f"(sums[95])
+        "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63])
         
       : "l"(p), "l"(q), "r"(add));
 }
@@ -402,7 +396,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
 // The compiler must not read sums before a wait above this: nothing else tells it that they change there.
 __device__ __forceinline__ void keep_after(Row &sums) {
 #pragma unroll
-  for (int i = 0; i < 96; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // Loads one of SLICES parts of an operand's share of a stage, for all CTAs in `ctas` where there are several.
@@ -497,7 +491,7 @@ __device__ __forceinline__ Place place(u32 index, u32 tiles_p, u32 tiles_q, u32 
 // C on its way out. A thread of a warpgroup holds, for each block of 64 rows of P and each 8 rows of Q, four sums: P row
 // lane / 4 of its warp's 16 and Q rows 2·(lane % 4) and the next, then both again 8 rows of P further.
 
-constexpr bool SWAPPED = true;
+constexpr bool SWAPPED = false;
 
 // Pair `index` of a thread's sums, as C has them.
 __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
@@ -514,6 +508,7 @@ constexpr int PANEL = 64;  // rows of Q whose sums are stored together
 constexpr int PANELS = BN / PANEL;
 constexpr int PANEL_BYTES = 64 * PANEL * 2;
 constexpr int BUFFERS = 2;  // panels in shared memory, per warpgroup
+constexpr int ROUND = 1;  // panels that are written between two barriers: 64 rows of Q where they are narrow
 
 // Where TMA expects the byte at `offset` of an aligned panel whose lines are LINE bytes long: 16-byte pieces change places.
 template <int LINE>
@@ -552,51 +547,35 @@ __device__ __forceinline__ void store_block(const Row &sums, const Output &out, 
                                             u32 &buffer, u32 name) {
   const bool first = threadIdx.x % 128 == 0;
 #pragma unroll
-  for (int panel = 0; panel < PANELS; ++panel) {
-    if (first) wait_stores<BUFFERS - 1>();
+  for (int panel = 0; panel < PANELS; panel += ROUND) {
+    const int end = panel + ROUND < PANELS ? panel + ROUND : PANELS;
+    const auto place = [&](int each) {
+      const u32 at = buffer + each - panel;
+      return buffers + (at < BUFFERS ? at : at - BUFFERS) * PANEL_BYTES;
+    };
+    if (first) wait_stores<BUFFERS - ROUND>();
     named_barrier<128>(name);
-    const u32 from = buffers + buffer * PANEL_BYTES;
-    write_panel(sums, panel, from);
+#pragma unroll
+    for (int each = panel; each < end; ++each) write_panel(sums, each, place(each));
     fence_async();
     named_barrier<128>(name);
     if (first) {
-      const int side = q + panel * PANEL;
-      store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, from);
-      commit_stores();
+#pragma unroll
+      for (int each = panel; each < end; ++each) {
+        const int side = q + each * PANEL;
+        store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, place(each));
+        commit_stores();
+      }
     }
-    if (++buffer == BUFFERS) buffer = 0;
+    buffer += end - panel;
+    if (buffer >= BUFFERS) buffer -= BUFFERS;
   }
 }
 
-// Persistent and warp-specialised. The last warps load; each warpgroup before them multiplies: all share a tile, or, in turn
-// (PING_PONG), each has a tile of its own and stores it while the other multiplies.
+// One tile per CTA and no warps of their own for loading: the first thread starts as many loads as there are stages before
+// anybody else is ready, and the others only follow where K is longer than that.
 
-constexpr bool PING_PONG = true;
-constexpr int LOADERS = 128;
-constexpr int THREADS = WARPGROUPS * 128 + LOADERS;
-constexpr u32 ORDER = 8;  // named barriers ORDER and ORDER + 1: whose turn it is to multiply
-constexpr u32 CLUSTER = CLUSTER_P * CLUSTER_Q;
-
-// Some stages of a tile.
-struct Piece {
-  u32 tile;
-  int from, count;
-};
-
-// What a cluster has to do. Whole warps make one, and it stays in uniform registers, as the loops over it then do.
-struct Work {
-  u32 cluster = blockIdx.x / CLUSTER, clusters = gridDim.x / CLUSTER;
-  u32 tiles, tile;  // all, and the next that this cluster takes whole
-  int stages;       // of a tile
-
-  __device__ __forceinline__ Work(u32 tiles, int stages) : tiles(tiles), tile(cluster), stages(stages) {}
-
-  __device__ __forceinline__ bool next(Piece &piece) {
-    piece = {tile, 0, stages};
-    tile += clusters;
-    return piece.tile < tiles;
-  }
-};
+constexpr int THREADS = WARPGROUPS * 128;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
@@ -604,75 +583,47 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           int stages, int tiles_p, int tiles_q, int group) {
   const Memory memory;
   const Peers peers;
+  const Place at = place(blockIdx.x, tiles_p, tiles_q, group, peers);
   const int warpgroup = uniform(threadIdx.x / 128);
+  int next = min(STAGES, stages);
 
-  if (threadIdx.x == WARPGROUPS * 128) {
+  if (threadIdx.x == 0) {
     prefetch_map(p_map);
     prefetch_map(q_map);
-    prefetch_map(c_map);
-  }
-  if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(memory.full(stage), 1);
-      barrier_init(memory.empty(stage), 4 * (PING_PONG ? 1 : WARPGROUPS) * Peers::COUNT);
+      barrier_init(memory.empty(stage), 4 * WARPGROUPS);
     }
     fence_barrier_init();
     fence_async();
-  }
-  if constexpr (CLUSTER > 1) {
-    cluster_barrier();
-  } else {
-    __syncthreads();
-  }
-
-  if (warpgroup == WARPGROUPS) {
-    give_registers<40>();
-    Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
-    if (threadIdx.x == WARPGROUPS * 128) {
-      Turn turn;
-      for (Piece piece; work.next(piece);) {
-        const Place at = place(piece.tile, tiles_p, tiles_q, group, peers);
 #pragma unroll 1
-        for (int index = 0; index < piece.count; ++index) {
-          barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
-          load_stage(memory, turn.stage, p_map, q_map, at.p, at.q, (piece.from + index) * BK, peers);
-          turn.advance();
-        }
-      }
-    }
-    __syncwarp();
-  } else {
-    take_registers<232>();
-    const Output out = {rows, columns, stride, &c_map};
-    const u32 buffers = memory.ring + STAGES * STAGE_BYTES + warpgroup * (BUFFERS * PANEL_BYTES);
-    u32 buffer = 0;
-    const int row = PING_PONG ? 0 : warpgroup * (64 * BLOCKS);
-    Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
-    Turn turn;
-    int turns = 0;
-    if (PING_PONG && warpgroup == 1) named_arrive<256>(ORDER);
-    for (Piece piece; work.next(piece); ++turns) {
-      if (PING_PONG && turns % 2 != warpgroup) {
-        turn.skip(piece.count);
-        continue;
-      }
-      const Place at = place(piece.tile, tiles_p, tiles_q, group, peers);
-      Sums sums;
-      if (PING_PONG) named_barrier<256>(ORDER + warpgroup);
-      multiply_stages(
-          sums, memory, turn, piece.count, row,
-          [&] {
-            if (PING_PONG) named_arrive<256>(ORDER + 1 - warpgroup);
-          },
-          [&](u32 stage) { release(memory, stage, peers); });
-#pragma unroll
-      for (int block = 0; block < BLOCKS; ++block) {
-        store_block(sums[block], out, at.p + row + 64 * block, at.q, buffers, buffer, 1 + warpgroup);
-      }
-    }
-    if (threadIdx.x % 128 == 0) wait_stores<0>();
-    __syncwarp();
+    for (int index = 0; index < next; ++index) load_stage(memory, index, p_map, q_map, at.p, at.q, index * BK, peers);
   }
-  // A CTA that has ended can neither receive its peers' loads nor count their arrivals.
-  if constexpr (CLUSTER > 1) cluster_barrier();
+  if (threadIdx.x == 32) prefetch_map(c_map);
+  __syncthreads();
+
+  Sums sums;
+  Turn turn, refill;
+  multiply_stages(
+      sums, memory, turn, stages, warpgroup * (64 * BLOCKS), [] {},
+      [&](u32 stage) {
+        if (next == stages) return;
+        release(memory, stage, peers);
+        if (threadIdx.x == 0) {
+          barrier_wait(memory.empty(refill.stage), refill.parity);
+          load_stage(memory, refill.stage, p_map, q_map, at.p, at.q, next * BK, peers);
+        }
+        __syncwarp();
+        refill.advance();
+        ++next;
+      });
+  const Output out = {rows, columns, stride, &c_map};
+  __syncthreads();  // The tile goes out through the ring, which everybody must have read.
+  u32 buffer = 0;
+#pragma unroll
+  for (int block = 0; block < BLOCKS; ++block) {
+    store_block(sums[block], out, at.p + (warpgroup * BLOCKS + block) * 64, at.q,
+                memory.ring + warpgroup * (BUFFERS * PANEL_BYTES), buffer, 2 + warpgroup);
+  }
+  if (threadIdx.x % 128 == 0) wait_stores<0>();
 }

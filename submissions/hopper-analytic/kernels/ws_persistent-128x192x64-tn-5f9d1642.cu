@@ -514,6 +514,7 @@ constexpr int PANEL = 64;  // rows of Q whose sums are stored together
 constexpr int PANELS = BN / PANEL;
 constexpr int PANEL_BYTES = 64 * PANEL * 2;
 constexpr int BUFFERS = 2;  // panels in shared memory, per warpgroup
+constexpr int ROUND = 1;  // panels that are written between two barriers: 64 rows of Q where they are narrow
 
 // Where TMA expects the byte at `offset` of an aligned panel whose lines are LINE bytes long: 16-byte pieces change places.
 template <int LINE>
@@ -552,19 +553,28 @@ __device__ __forceinline__ void store_block(const Row &sums, const Output &out, 
                                             u32 &buffer, u32 name) {
   const bool first = threadIdx.x % 128 == 0;
 #pragma unroll
-  for (int panel = 0; panel < PANELS; ++panel) {
-    if (first) wait_stores<BUFFERS - 1>();
+  for (int panel = 0; panel < PANELS; panel += ROUND) {
+    const int end = panel + ROUND < PANELS ? panel + ROUND : PANELS;
+    const auto place = [&](int each) {
+      const u32 at = buffer + each - panel;
+      return buffers + (at < BUFFERS ? at : at - BUFFERS) * PANEL_BYTES;
+    };
+    if (first) wait_stores<BUFFERS - ROUND>();
     named_barrier<128>(name);
-    const u32 from = buffers + buffer * PANEL_BYTES;
-    write_panel(sums, panel, from);
+#pragma unroll
+    for (int each = panel; each < end; ++each) write_panel(sums, each, place(each));
     fence_async();
     named_barrier<128>(name);
     if (first) {
-      const int side = q + panel * PANEL;
-      store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, from);
-      commit_stores();
+#pragma unroll
+      for (int each = panel; each < end; ++each) {
+        const int side = q + each * PANEL;
+        store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, place(each));
+        commit_stores();
+      }
     }
-    if (++buffer == BUFFERS) buffer = 0;
+    buffer += end - panel;
+    if (buffer >= BUFFERS) buffer -= BUFFERS;
   }
 }
 

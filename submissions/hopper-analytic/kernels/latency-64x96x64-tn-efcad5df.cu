@@ -1,5 +1,5 @@
 // Generated from agents/templates/latency.cu.j2 for this configuration; edit the template instead.
-// {"family":"latency","layout":"TN","swapped":true,"bm":64,"bn":64,"stages":8}
+// {"family":"latency","layout":"TN","bm":64,"bn":96,"stages":4}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -289,9 +289,9 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // swizzled as TMA writes them and wgmma reads them.
 
 constexpr int BM = 64;
-constexpr int BN = 64;
+constexpr int BN = 96;
 constexpr int BK = 64;
-constexpr int STAGES = 8;
+constexpr int STAGES = 4;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
@@ -328,7 +328,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 131072;
+  u32 barriers = ring + 81920;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -374,15 +374,18 @@ __device__ __forceinline__ u64 operand(u32 tile, u32 row, int step) {
 // sums += P·Q^T over 16 of K: 64 rows of P against BN rows of Q, both described in shared memory. 0 for `add` overwrites.
 __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
   asm volatile(
-      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %34, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %50, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, add, 1, 1, 0, 0;\n\t}"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+      "}, %48, %49, add, 1, 1, 0, 0;\n\t}"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]), 
         "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]), 
         "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]), 
-        "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31])
+        "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31]), 
+        "+f"(sums[32]), "+f"(sums[33]), "+f"(sums[34]), "+f"(sums[35]), "+f"(sums[36]), "+f"(sums[37]), "+f"(sums[38]), "+f"(sums[39]), 
+        "+f"(sums[40]), "+f"(sums[41]), "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]), "+f"(sums[47])
         
       : "l"(p), "l"(q), "r"(add));
 }
@@ -390,7 +393,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
 // The compiler must not read sums before a wait above this: nothing else tells it that they change there.
 __device__ __forceinline__ void keep_after(Row &sums) {
 #pragma unroll
-  for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  for (int i = 0; i < 48; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // Loads one of SLICES parts of an operand's share of a stage, for all CTAs in `ctas` where there are several.
@@ -485,7 +488,7 @@ __device__ __forceinline__ Place place(u32 index, u32 tiles_p, u32 tiles_q, u32 
 // C on its way out. A thread of a warpgroup holds, for each block of 64 rows of P and each 8 rows of Q, four sums: P row
 // lane / 4 of its warp's 16 and Q rows 2·(lane % 4) and the next, then both again 8 rows of P further.
 
-constexpr bool SWAPPED = true;
+constexpr bool SWAPPED = false;
 
 // Pair `index` of a thread's sums, as C has them.
 __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
@@ -498,10 +501,11 @@ struct Output {
   const TensorMap *map;
 };
 
-constexpr int PANEL = 64;  // rows of Q whose sums are stored together
+constexpr int PANEL = 32;  // rows of Q whose sums are stored together
 constexpr int PANELS = BN / PANEL;
 constexpr int PANEL_BYTES = 64 * PANEL * 2;
-constexpr int BUFFERS = 1;  // panels in shared memory, per warpgroup
+constexpr int BUFFERS = 3;  // panels in shared memory, per warpgroup
+constexpr int ROUND = 2;  // panels that are written between two barriers: 64 rows of Q where they are narrow
 
 // Where TMA expects the byte at `offset` of an aligned panel whose lines are LINE bytes long: 16-byte pieces change places.
 template <int LINE>
@@ -540,19 +544,28 @@ __device__ __forceinline__ void store_block(const Row &sums, const Output &out, 
                                             u32 &buffer, u32 name) {
   const bool first = threadIdx.x % 128 == 0;
 #pragma unroll
-  for (int panel = 0; panel < PANELS; ++panel) {
-    if (first) wait_stores<BUFFERS - 1>();
+  for (int panel = 0; panel < PANELS; panel += ROUND) {
+    const int end = panel + ROUND < PANELS ? panel + ROUND : PANELS;
+    const auto place = [&](int each) {
+      const u32 at = buffer + each - panel;
+      return buffers + (at < BUFFERS ? at : at - BUFFERS) * PANEL_BYTES;
+    };
+    if (first) wait_stores<BUFFERS - ROUND>();
     named_barrier<128>(name);
-    const u32 from = buffers + buffer * PANEL_BYTES;
-    write_panel(sums, panel, from);
+#pragma unroll
+    for (int each = panel; each < end; ++each) write_panel(sums, each, place(each));
     fence_async();
     named_barrier<128>(name);
     if (first) {
-      const int side = q + panel * PANEL;
-      store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, from);
-      commit_stores();
+#pragma unroll
+      for (int each = panel; each < end; ++each) {
+        const int side = q + each * PANEL;
+        store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, place(each));
+        commit_stores();
+      }
     }
-    if (++buffer == BUFFERS) buffer = 0;
+    buffer += end - panel;
+    if (buffer >= BUFFERS) buffer -= BUFFERS;
   }
 }
 
