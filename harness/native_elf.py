@@ -45,10 +45,10 @@ files or sockets, starts threads, or changes the device."""
 _CXX = re.compile(
     r"_Zn[wa]m(St11align_val_t)?(RKSt9nothrow_t)?|_Zd[la]Pv(m|St11align_val_t|mSt11align_val_t|RKSt9nothrow_t)?"
     r"|_ZSt\d+__throw_\w+|_ZSt9terminatev|_ZSt7nothrow|_ZT[ISV]\w+"
-    r"|_ZNK?St\d+(bad_\w+|exception|\w+_error|invalid_argument|out_of_range)([CD]\d|4what)\w*"
+    r"|_ZNSt8ios_base4Init[CD]\dEv|_ZNK?St\d+(bad_\w+|exception|\w+_error|invalid_argument|out_of_range)([CD]\d|4what)\w*"
     r"|_ZNK?St7__cxx1112basic_string\w+|_ZSt\d+_Rb_tree_\w+|_ZNKSt8__detail20_Prime_rehash_policy\w+|_ZSt11_Hash_bytes\w*"
 )
-"""The same of C++: allocation, exceptions, strings and containers."""
+"""The same of C++: allocation, exceptions, strings and containers, and what including <iostream> alone brings."""
 _ELF_MAGIC = b"\x7fELF\x02\x01"
 
 

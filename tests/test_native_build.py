@@ -173,7 +173,7 @@ def test_what_is_not_a_library_is_refused(root: Path, options: BuildOptions, sou
         "cudaStreamAddCallback", "cudaDeviceSetLimit", "cudaMallocAsync", "cudaStreamBeginCapture", "cudaStreamEndCapture",
         "cudaStreamGetCaptureInfo", "cudaThreadExchangeStreamCaptureMode", "cudaStreamWaitEvent", "cudaGraphLaunch",
         "cudaLibraryLoadData", "cudaIpcGetMemHandle", "cudaStreamSetAttribute", "cublasGemmEx", "cublasLtMatmul",
-        "cuLaunchKernel", "cuModuleLoadData", "_ZNSt6thread4joinEv",
+        "cuLaunchKernel", "cuModuleLoadData", "_ZNSt6thread4joinEv", "_ZSt4cout",
         "_ZNSt10filesystem6removeERKNS_7__cxx114pathERSt10error_code",
         "_ZNSt13basic_filebufIcSt11char_traitsIcEE4openEPKcSt13_Ios_Openmode",
     ],
@@ -191,6 +191,7 @@ def test_what_libraries_need_may_be_imported() -> None:
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor", "cuTensorMapEncodeTiled", "memcpy", "malloc", "sqrtf",
         "_Znwm", "_ZdlPvm", "_ZnwmRKSt9nothrow_t", "_ZSt20__throw_length_errorPKc", "__cxa_guard_acquire",
         "_ZNSt13runtime_errorC1EPKc", "_ZTVN10__cxxabiv117__class_type_infoE",
+        "_ZNSt8ios_base4InitC1Ev",
         "_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE9_M_createERmm",
     )  # fmt: skip
     check_imports(undefined(*names), "kernels/k.cu")

@@ -60,14 +60,26 @@ class Recorder:
 
 
 class StrictRecorder(Recorder):
-    """Records what a library enqueues, and holds it against the rules of `hgemm.h`."""
+    """Records what a library enqueues, and holds it against the rules of `hgemm.h`.
 
-    mode = "Global"
+    Args:
+        stream: the stream that the library is given.
+        kernels: names of its kernels.
+        writable: what its memsets may write.
+        limits: reads the limits of the device.
+        mode: of the capture. The first launch of a kernel loads its code, which `Global` may not allow.
+    """
 
     def __init__(
-        self, stream: int, kernels: frozenset[str], writable: frozenset[Span], limits: Callable[[], dict[str, int]]
+        self,
+        stream: int,
+        kernels: frozenset[str],
+        writable: frozenset[Span],
+        limits: Callable[[], dict[str, int]],
+        mode: str = "Global",
     ) -> None:
         super().__init__(stream)
+        self.mode = mode
         self._kernels, self._writable, self._limits = kernels, writable, limits
 
     def record(self, put: Callable[[], object]) -> Any:
@@ -86,7 +98,7 @@ class StrictRecorder(Recorder):
             if self._free_bytes() < free:
                 raise forbidden("allocates memory of the device")
         if self._limits() != limits:
-            raise forbidden("changes limits of the device")
+            raise forbidden("changes limits of the device", fatal=True)
         check_nodes(nodes_of(graph), self._kernels, self._writable)
         return graph
 
@@ -143,9 +155,9 @@ def check_nodes(nodes: Iterable[Node], kernels: frozenset[str], writable: frozen
             raise forbidden(f"enqueues a {node.kind.replace('_', ' ')}; it may launch kernels and fill C and the workspace")
 
 
-def forbidden(what: str) -> SubmissionFault:
-    """The fault of a library whose `hgemm_run` does what it may not."""
-    return SubmissionFault(Reason.FORBIDDEN, f"hgemm_run {what}")
+def forbidden(what: str, fatal: bool = False) -> SubmissionFault:
+    """The fault of a library whose `hgemm_run` does what it may not; fatal where that outlives the shape."""
+    return SubmissionFault(Reason.FORBIDDEN, f"hgemm_run {what}", fatal)
 
 
 def nodes_of(graph: Any) -> tuple[Node, ...]:

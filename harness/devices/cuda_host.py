@@ -90,7 +90,7 @@ class NativeHost:
         self._bound = (library, state)
         check(self._runtime.cudaDeviceSynchronize())
         if self._limits() != limits:
-            raise SubmissionFault(Reason.FORBIDDEN, "hgemm_create changes limits of the device")
+            raise SubmissionFault(Reason.FORBIDDEN, "hgemm_create changes limits of the device", fatal=True)
         stream = self._device.stream.cuda_stream
         info = OperationInfo(key=SUBMISSION, contender=SUBMISSION, layout=plan.layout, description=str(Path(path).name))
         self._device.adopt(info, lambda buffers: library.run(state, buffers, stream))
@@ -121,7 +121,7 @@ class NativeHost:
         """
         recorder = self._recorder(request.slots)
         if recorder is not None and not self._windows:
-            self._rehearse(recorder, request.slots[0])
+            self._rehearse(request.slots[:1])
         marked_first = bool(request.marks) and random.SystemRandom().random() < 0.5
         if marked_first:
             self._capture_marked(request)
@@ -191,18 +191,24 @@ class NativeHost:
 
         return runtime
 
-    def _recorder(self, slots: tuple[int, ...], marks: frozenset[Span] = frozenset()) -> StrictRecorder | None:
+    def _recorder(
+        self, slots: tuple[int, ...], marks: frozenset[Span] = frozenset(), mode: str = "Global"
+    ) -> StrictRecorder | None:
         """What records the submission on these slots; None where a baseline stands in for it."""
         if self._bound is None:
             return None
         writable = spans(self._device.buffers(SUBMISSION, slots)) | marks
-        return StrictRecorder(self._device.stream.cuda_stream, self._bound[0].kernels, writable, self._limits)
+        return StrictRecorder(self._device.stream.cuda_stream, self._bound[0].kernels, writable, self._limits, mode)
 
-    def _rehearse(self, recorder: StrictRecorder, slot: int) -> None:
+    def _rehearse(self, slots: tuple[int, ...]) -> None:
         """One operation, then two: the second must be like the first, and wait for it."""
-        enqueue, (buffers,) = self._device.enqueuer(SUBMISSION), self._device.buffers(SUBMISSION, (slot,))
-        graphs = [recorder.record(functools.partial(_repeat, enqueue, buffers, times)) for times in (1, 2)]
+        enqueue, (buffers,) = self._device.enqueuer(SUBMISSION), self._device.buffers(SUBMISSION, slots)
+        graphs = []
         try:
+            for times, mode in ((1, "Relaxed"), (2, "Global")):
+                recorder = self._recorder(slots, mode=mode)
+                assert recorder is not None
+                graphs.append(recorder.record(functools.partial(_repeat, enqueue, buffers, times)))
             once, twice = (Counter(nodes_of(graph)) for graph in graphs)
             if twice != once + once:
                 raise forbidden("does not enqueue the same work every time")
