@@ -106,7 +106,7 @@ class FakeCuda:
         constants = {"cudaEventRecordExternal": 1, "cudaIpcMemLazyEnablePeerAccess": 1}
         done = ("cudaGraphUpload", "cudaEventDestroy", "cudaStreamSynchronize", "cudaDeviceSynchronize")
         functions = {name[1:]: getattr(self, name) for name in dir(self) if name.startswith("_cuda")}
-        functions |= {name: lambda *_: (OK,) for name in (*done, "cudaGraphExecDestroy", "cudaCtxResetPersistingL2Cache")}
+        functions |= {name: lambda *_: (OK,) for name in (*done, "cudaCtxResetPersistingL2Cache")}
         return SimpleNamespace(**enums, **constants, **functions, cudaIpcMemHandle_t=_Handle)
 
     @property
@@ -152,6 +152,8 @@ class FakeCuda:
     def _cudaGraphDestroy(self, graph: int) -> tuple[Any, ...]:  # noqa: N802
         del self.graphs[graph]
         return (OK,)
+
+    _cudaGraphExecDestroy = _cudaGraphDestroy  # noqa: N815
 
     def _cudaGraphLaunch(self, graph: int, stream: int) -> tuple[Any, ...]:  # noqa: N802
         for node in self.graphs[graph]:

@@ -196,9 +196,10 @@ GUARDS: dict[str, Guard] = {
         on_device=True,
     ),
     "native-blind-capture": Guard("while it is called the arena is inverted", without_inverted_arena),
-    "native-marks": Guard(
+    "marks": Guard(
         "operations work on inputs as they are when they begin",
         replaced("harness.devices.marks.Marks.show", lambda self, sets: True),
+        on_device=True,
     ),
     "device-globals": Guard("device code has no writable globals", replaced("harness.elf._check_globals", nothing)),
     "device-constants": Guard("device code takes no address of constants", replaced("harness.elf._check_constants", nothing)),

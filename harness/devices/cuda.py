@@ -7,6 +7,7 @@ it is what the untrusted worker works with (harness/devices/cuda_host.py).
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import re
 import secrets
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import BoundPlan, Module, check, fault
 from harness.devices.cuda_server import CudaPort
 from harness.devices.cuda_window import Enqueue, Window, Windows
+from harness.devices.marks import Marks
 from harness.model import InfraError
 from harness.plan import Layout, Plan
 from harness.profiles import match_profile
@@ -181,8 +183,44 @@ class CudaDevice:
             raise MachineFault(Reason.BASELINE_ERROR, f"{key} lets the next operation start before it ends", False)
 
     def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
-        """Time one window; its graph is captured at first use."""
-        return self.windows.time(self.captured(key, slots, unscored))
+        """Time one window; its graph is captured at first use.
+
+        Raises:
+            SubmissionFault: an operation does not work on its inputs as they are when it begins.
+        """
+        fresh = (key, slots, unscored) not in self._captured
+        result = self.windows.time(self.captured(key, slots, unscored))
+        if fresh and key == SUBMISSION:
+            self._examine(slots, unscored)
+        return result
+
+    def _examine(self, slots: tuple[int, ...], unscored: int) -> None:
+        """Whether the submission's operations of a window do their own work."""
+        sets = self._layout.sets(self._memory, self._operations[SUBMISSION].info.layout)
+        marks = Marks.draw(sets, slots)
+        marked = self.windows.capture(self.marking(marks.offsets_bytes, marks.bits), self.buffers(SUBMISSION, slots), unscored)
+        try:
+            marks.examine(sets, lambda: self.launch(marked))
+        finally:
+            self.windows.release(marked)
+
+    def marking(self, offsets_bytes: tuple[int, ...], bits: int) -> Enqueue:
+        """The submission's operations with a mark right before each, again and again at these places of the memory."""
+        from cuda.bindings import driver
+
+        enqueue, stream = self.enqueuer(SUBMISSION), self.stream.cuda_stream
+        addresses = itertools.cycle(self.address + offset for offset in offsets_bytes)
+
+        def marked(buffers: BufferSet) -> None:
+            check(driver.cuMemsetD16Async(next(addresses), bits, 1, stream))
+            enqueue(buffers)
+
+        return marked
+
+    def launch(self, window: Window) -> None:
+        """Run a window that nobody times."""
+        self.windows.launch(window)
+        self.wait()
 
     def captured(self, key: str, slots: tuple[int, ...], unscored: int, recorder: Recorder | None = None) -> Window:
         """The window of an operation, captured at first use, by default without special rules."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import random
 from collections import Counter
 from pathlib import Path
@@ -135,8 +134,7 @@ class NativeHost:
     def run_marked(self, request: RunMarked) -> Done:
         """Run the window with marks that was captured last."""
         assert self._marked is not None
-        self._device.windows.launch(self._marked)
-        self._device.wait()
+        self._device.launch(self._marked)
         return Done()
 
     def run_once(self, request: RunOnce) -> Done:
@@ -144,8 +142,7 @@ class NativeHost:
         if request.key != SUBMISSION:
             self._device.run(request.key, request.slots)
             return Done()
-        self._device.windows.launch(self._windows[request.slots, 0])
-        self._device.wait()
+        self._device.launch(self._windows[request.slots, 0])
         return Done()
 
     def arm_window(self, request: ArmWindow) -> Done:
@@ -164,21 +161,13 @@ class NativeHost:
 
     def _capture_marked(self, request: CaptureWindow) -> None:
         """The same window with a mark in the inputs right before each operation."""
-        from cuda.bindings import driver
-
         self._release_marked()
-        device, enqueue = self._device, self._device.enqueuer(SUBMISSION)
-        stream = device.stream.cuda_stream
-        addresses = [device.address + offset for offset in request.marks]
-        coming = itertools.cycle(addresses)  # the recorder may try twice
-
-        def marked(buffers: BufferSet) -> None:
-            check(driver.cuMemsetD16Async(next(coming), request.mark_bits, 1, stream))
-            enqueue(buffers)
-
-        recorder = self._recorder(request.slots, frozenset(Span(address, address + HALF_BYTES) for address in addresses))
+        device = self._device
         buffers = device.buffers(SUBMISSION, request.slots)
-        self._marked = device.windows.capture(marked, buffers, request.unscored, recorder=recorder)
+        start = device.address
+        marks = frozenset(Span(start + offset, start + offset + HALF_BYTES) for offset in request.marks)
+        enqueue, recorder = device.marking(request.marks, request.mark_bits), self._recorder(request.slots, marks)
+        self._marked = device.windows.capture(enqueue, buffers, request.unscored, recorder=recorder)
 
     def _release_marked(self) -> None:
         if self._marked is not None:

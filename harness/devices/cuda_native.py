@@ -3,10 +3,9 @@
 The parent has a context of its own on the card. It owns the arena, which the untrusted worker maps, fills inputs and
 compares outputs there, and holds every reported time against its own clock.
 
-A library sees the buffers of a whole window before the window is timed. Two things keep it from using that. While its
-`hgemm_run` is called, which only records work, every bit of the arena is inverted: whatever it starts at once works on other
-data. And every window is captured a second time, with a NaN written somewhere into the inputs right before each operation:
-where an operation's work was done earlier, by another one, its outputs lack that NaN.
+A library sees the buffers of a whole window before the window is timed. While its `hgemm_run` is called, which only records
+work, every bit of the arena is inverted: whatever it starts at once works on other data. Marks (harness/devices/marks.py) keep
+one operation from doing the work of others.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from harness.channel import WorkerDied, WorkerProcess, WorkerTimeout
-from harness.devices import ArenaLayout, MachineFault, OperationInfo, SubmissionFault, WindowTime
+from harness.devices import ArenaLayout, MachineFault, OperationInfo, WindowTime
 from harness.devices.marks import Marks
 from harness.devices.untrusted import CLOCK_SLACK_NS, CLOCK_SLACK_SHARE, Reported, UntrustedDevice
 from harness.isolation import NAMESPACES, described
@@ -27,7 +26,7 @@ from harness.messages import CaptureWindow, Done, Drop, MapMemory, Open, RunMark
 from harness.model import Model
 from harness.plan import Plan
 from harness.profiles import load_profile
-from harness.record import SUBMISSION, L2State, Reason
+from harness.record import SUBMISSION, L2State
 from harness.run import DeviceInfo
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ class NativeCudaDevice(UntrustedDevice):
         self._capture(key, slots, unscored, marks)
         result = super().window(key, slots, l2_state, unscored)
         if marks is not None:
-            self._run_marked(marks)
+            marks.examine(self._sets(), lambda: self._call(RunMarked(), Done))
         return result
 
     def conditions(self) -> Conditions:
@@ -201,18 +200,6 @@ class NativeCudaDevice(UntrustedDevice):
         self._call(CaptureWindow(slots=slots, unscored=unscored, marks=offsets, mark_bits=bits), Done)
         arena.bitwise_not_()
         self._captured.add((slots, unscored))
-
-    def _run_marked(self, marks: Marks) -> None:
-        """Run the window with marks on what the timed one left, look for them, and put everything back."""
-        sets = self._sets()
-        inputs, outputs = marks.inputs(sets), sets.c.clone()
-        self._call(RunMarked(), Done)
-        found = marks.show(sets)
-        marks.restore(sets, inputs)
-        sets.c.copy_(outputs)
-        if not found:
-            detail = "an operation does not work on its inputs as they are when it begins: its outputs are made elsewhere"
-            raise SubmissionFault(Reason.FORBIDDEN, detail)
 
     def _sets(self) -> Sets:
         return self._layout.sets(self._memory.tensor, self._plan_layout)

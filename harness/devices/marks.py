@@ -1,7 +1,10 @@
 """Marks: a NaN in one element of A or of B before each operation of a window, which must show in a row or column of C.
 
-Every product with a NaN is one, so each output that depends on the element is NaN, whatever the order of the sum. Only an
-operation that reads the element after the mark was set can give them.
+The inputs of all operations of a window lie in memory when it begins, and where is no secret: a plan can work it out, a
+library is told. So an operation could do the work of others, and all outputs would be right. Therefore a window is captured
+a second time, with marks, and run once after the first timed one. Every product with a NaN is one, so each output that depends
+on a marked element is NaN, whatever the order of the sum; only an operation that reads the element after the mark was set can
+give them.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from harness.devices import poison
+from harness.devices import SubmissionFault, poison
 from harness.problem import HALF_BYTES
+from harness.record import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from harness.devices import Sets
@@ -50,6 +56,21 @@ class Marks(NamedTuple):
         offsets = tuple(half * HALF_BYTES for half in halves)
         index = torch.tensor(places, dtype=torch.int64, device=view.device)
         return cls(in_a, index[:, 0], index[:, 1], index[:, 2], offsets, poison(chance.getrandbits(16)))
+
+    def examine(self, sets: Sets, run: Callable[[], object]) -> None:
+        """Run the window with marks on what the timed one left, look for them, and put everything back.
+
+        Raises:
+            SubmissionFault: they do not show.
+        """
+        inputs, outputs = self.inputs(sets), sets.c.clone()
+        run()
+        shown = self.show(sets)
+        self.restore(sets, inputs)
+        sets.c.copy_(outputs)
+        if not shown:
+            detail = "an operation does not work on its inputs as they are when it begins: its outputs are made elsewhere"
+            raise SubmissionFault(Reason.FORBIDDEN, detail)
 
     def inputs(self, sets: Sets) -> torch.Tensor:
         """The elements that the marks replace, fp16 [operations]."""

@@ -1,4 +1,4 @@
-"""Marks: doing the work of many operations of a window in one of them shows."""
+"""Marks: doing the work of many operations of a window in one of them shows, in either kind."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from fake_cuda import FakeCuda
-from native_world import PROBLEM, NewWorld, maker, product, timed
+from native_world import PROBLEM, FakeCudaDevice, NewWorld, RunLibrary, World, honest, maker, product, timed
 
-from harness.devices import ArenaLayout, BufferSet, SubmissionFault
+from harness.devices import ArenaLayout, BufferSet, OperationInfo, Sets, SubmissionFault
 from harness.devices.marks import Marks
 from harness.plan import Layout
-from harness.record import Reason
+from harness.record import SUBMISSION, L2State, Reason
 from harness.verify.checks import judge
 
 
@@ -88,3 +88,55 @@ class Fixed(random.Random):
 
     def random(self) -> float:
         return self._first
+
+
+def opened(found: World, run: RunLibrary) -> tuple[FakeCudaDevice, torch.Tensor, Sets]:
+    """A trusted worker's device with a submission, and inputs in its memory."""
+    device, arena = FakeCudaDevice(found), ArenaLayout.plan(PROBLEM, 6, 0, 0)
+    memory = torch.zeros(arena.total_bytes, dtype=torch.uint8)
+    device.use_memory(memory)
+    device.open_problem(arena)
+    info = OperationInfo(key=SUBMISSION, contender=SUBMISSION, layout=Layout.NN, description="under test")
+    device.adopt(info, lambda buffers: run(found.cuda, buffers))
+    sets = arena.sets(memory, Layout.NN)
+    sets.a.normal_()
+    sets.b.normal_()
+    return device, memory, sets
+
+
+def test_a_kernel_that_knows_the_arena_cannot_do_all_in_one_either(world: NewWorld) -> None:
+    device, _, _ = opened(world(), in_one())
+    with pytest.raises(SubmissionFault, match="inputs as they are when it begins") as error:
+        device.window(SUBMISSION, (4, 0, 2, 5, 1), L2State.COLD, 2)
+    assert error.value.reason is Reason.FORBIDDEN
+
+
+@pytest.mark.parametrize("state", list(L2State))
+def test_marks_leave_nothing_behind(world: NewWorld, state: L2State) -> None:
+    found = world()
+    device, memory, sets = opened(found, honest)
+    slots = (4, 0, 2, 5, 1) if state is L2State.COLD else (0,) * 5
+    inputs = sets.a.clone(), sets.b.clone()
+    graphs = len(found.cuda.graphs)
+    for _ in range(2):
+        device.window(SUBMISSION, slots, state, 2)
+    assert torch.equal(sets.a, inputs[0])
+    assert torch.equal(sets.b, inputs[1])
+    assert not memory.view(torch.float16).isnan().any()
+    for slot in set(slots):
+        assert torch.equal(sets.c[slot], (sets.a[slot].float() @ sets.b[slot].float()).half())
+    assert len(found.cuda.graphs) == graphs + 1  # the window; that with marks is released
+
+
+def test_on_warm_data_an_operation_cannot_leave_its_work_to_the_first(world: NewWorld) -> None:
+    done: list[int] = []
+
+    def first_only(cuda: FakeCuda, buffers: BufferSet) -> int:
+        first = not any(node.name == "gemm" for node in (cuda.capture.nodes if cuda.capture else ()))
+        cuda.launch("gemm", lambda: product(buffers) if first else done.append(1))
+        return 0
+
+    device, _, _ = opened(world(), first_only)
+    with pytest.raises(SubmissionFault, match="inputs as they are when it begins"):
+        device.window(SUBMISSION, (0,) * 5, L2State.WARM, 2)
+    assert done
