@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_cuda import FakeCuda
+from fake_cuda import FakeCard, FakeCuda
 from native_world import COLD, ORDER, PROBLEM, WINDOW_NS, NewWorld, World, honest, maker, plan, product, timed
 
 from harness import messages
@@ -15,6 +15,8 @@ from harness.bench import Bench
 from harness.devices import BufferSet, MachineFault, SubmissionFault
 from harness.devices.cuda_graph import Node, Span, check_nodes
 from harness.devices.cuda_native import LEVELS
+from harness.diagnosis import Outcome
+from harness.doctor import _native_check
 from harness.messages import Draw, Inspection, Prepare, Round, Select, Selected, StandIn
 from harness.plan import Layout
 from harness.problem import Problem
@@ -346,3 +348,22 @@ def test_losers_are_forgotten_in_the_worker(world: NewWorld) -> None:
 def test_server_mode_is_refused_in_a_sentence(world: NewWorld) -> None:
     with pytest.raises(MachineFault, match="server mode needs a CUDA device and kind device"):
         world().device().port({}, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("levels", "outcome", "says"),
+    [
+        (LEVELS, Outcome.OK, "it runs on this device; isolation: namespaces of its own"),
+        (LEVELS[2:], Outcome.WARN, "it runs on this device; isolation: none: what is needed does not work in namespaces"),
+        ((), Outcome.WARN, "it cannot run on this device: CUDA failed"),
+    ],
+)
+def test_doctor_says_what_is_taken_away(
+    world: NewWorld, monkeypatch: pytest.MonkeyPatch, levels: tuple[tuple[str, ...], ...], outcome: Outcome, says: str
+) -> None:
+    found = world(honest, levels)
+    monkeypatch.setattr("harness.isolation._prefix", lambda whole, namespaces: ("unshare", *namespaces))
+    monkeypatch.setattr("harness.devices.cuda_native.open_card", lambda index: FakeCard(found.cuda))
+    check = _native_check("cuda:0")
+    assert (check.outcome, says in check.detail) == (outcome, True), check.detail
+    assert not any(worker.alive for worker in found.workers)
