@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from harness import interrupts
 from harness.build import BuildOptions
 from harness.evaluate import Evaluator, Prepared, Progress
 from harness.model import DataError
@@ -85,6 +86,7 @@ class RunSession:
         problems = self.run.remaining()
         prepared = self.evaluator.prepare(self.submission, problems, step)
         for problem in problems:
+            interrupts.check()
             if stop_at is not None and time.monotonic() >= stop_at:
                 return
             self._measure(prepared, problem, done)

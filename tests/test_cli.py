@@ -156,7 +156,7 @@ def test_show_shape_is_the_whole_record(hgemm: Shell, verified: Ended) -> None:
     median_us = record.timings[0].contenders["submission"].launch_ns / 1000
     for expected in (
         f"{median_us:,.3f}",
-        "hgemm (C)",
+        "hgemm (c, loaded and created in ",
         "class fp32_accumulate",
         record.seed,
         "permutation",

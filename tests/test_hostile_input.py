@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from fake_device import FakeDevice, FakeDriver
 from gates import World, benchmarks, write_result
 from runs import Recipe, begin_run, make_run
 
+from harness import evaluate, interrupts
 from harness.__main__ import main
 from harness.cache import Cache
 from harness.commands.compare import compare
@@ -274,9 +276,24 @@ def test_an_error_that_came_of_ctrl_c_is_none(monkeypatch: pytest.MonkeyPatch, c
             raise TypeError("an error of pydantic's") from error
 
     monkeypatch.setattr("harness.cli.main", command_line)
+    monkeypatch.setattr(interrupts, "_CAME", [])
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+
+
+def test_an_interrupt_that_c_code_dropped_ends_a_run_at_the_next_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_CAME", [])
+    interrupts.catch(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(evaluate, "open_driver", lambda *_: FakeDriver(FakeDevice()))
+    with pytest.raises(SystemExit) as ended:
+        run(NAIVE, shapes="4x4x4,5x5x5", device="cpu", output=tmp_path / "runs")
+    assert ended.value.code == 130
+    (path,) = (tmp_path / "runs").iterdir()
+    assert (Run.read(path).records, Run.read(path).complete) == ([], False)
 
 
 def test_an_error_is_one_line_whatever_names_hold(tmp_path: Path) -> None:

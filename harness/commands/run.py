@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from harness import interrupts
 from harness.model import DataError
 from harness.record import Record, Status
 
@@ -46,7 +46,7 @@ def run(
     from harness.session import RunSession
     from harness.submission import Submission
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.catch(signal.SIGTERM)
     if resume is not None:
         if submission is not None or shapes is not None:
             raise DataError("--resume takes everything from the run; give no submission and no --shapes with it.")
@@ -84,8 +84,3 @@ def exit_code(records: list[Record], remaining: int) -> int:
     if remaining or statuses - {Status.VERIFIED}:
         return 4
     return 0
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    raise KeyboardInterrupt(os.strerror(0))
