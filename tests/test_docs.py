@@ -14,7 +14,7 @@ from harness.cli import COMMANDS
 from harness.plan import Plan, Unsupported
 from harness.problem import Problem
 from harness.profiles import load_profile
-from harness.protocol import protocol_for
+from harness.protocol import PROTOCOL_VERSION, protocol_for
 from harness.record import Reason, Status
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +39,10 @@ def test_every_field_of_the_protocols_has_the_value_of_the_code() -> None:
     assert len(rows) == 6
     for field, profile, value in rows:
         assert getattr(protocol_for(load_profile(profile)), field) == ast.literal_eval(value), (field, profile)
+
+
+def test_the_protocol_describes_the_version_of_the_code() -> None:
+    assert f"Protocol version **{PROTOCOL_VERSION}**" in text("docs/protocol.md")
 
 
 def test_every_reason_and_status_is_explained() -> None:
