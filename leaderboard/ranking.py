@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import NamedTuple
@@ -225,14 +225,6 @@ def combine_runs(scores: Sequence[Interval]) -> Interval:
     between = math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1)
     half_width = _Z * math.sqrt(max(within, between) / len(logs))
     return Interval(value=math.exp(mean), low=math.exp(mean - half_width), high=math.exp(mean + half_width))
-
-
-def sort_entries(entries: Iterable[Entry], value: Callable[[Entry], float | None], descending: bool = True) -> list[Entry]:
-    """Entries by any figure for a view: those without it last, whichever way; equal ones keep their order."""
-    entries = list(entries)
-    known = [entry for entry in entries if value(entry) is not None]
-    known.sort(key=lambda entry: value(entry) or 0.0, reverse=descending)
-    return known + [entry for entry in entries if value(entry) is None]
 
 
 _Z = 1.96

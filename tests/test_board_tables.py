@@ -7,7 +7,6 @@ import io
 import json
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,9 +67,18 @@ def test_html_links_badges_and_aligns() -> None:
     assert '<td class="hg-n">2.00</td>' in html
 
 
-@pytest.mark.parametrize(("descending", "order"), [(True, [2.0, -3.14159, None]), (False, [-3.14159, 2.0, None])])
-def test_rows_without_a_value_come_last_either_way(descending: bool, order: list[float | None]) -> None:
-    assert [row["ratio"] for row in TABLE.sorted_by("ratio", descending).rows] == order
+@given(st.lists(st.one_of(st.none(), st.integers(0, 3), st.floats(0.5, 2))), st.booleans())
+def test_rows_without_a_value_come_last_either_way_and_equal_ones_keep_their_order(
+    values: list[float | None], descending: bool
+) -> None:
+    rows = tuple({"x": value, "id": number} for number, value in enumerate(values))
+    found = Table((Column("x", "x"), Column("id", "id")), rows).sorted_by("x", descending).rows
+    known = [row for row in found if row["x"] is not None]
+    assert found[len(known) :] == tuple(row for row in rows if row["x"] is None)
+    assert [row["x"] for row in known] == sorted((value for value in values if value is not None), reverse=descending)
+    for value in set(values):
+        equal = [row["id"] for row in known if row["x"] == value]
+        assert equal == sorted(equal)
 
 
 def test_columns_are_chosen_by_title_in_their_own_order() -> None:

@@ -15,7 +15,7 @@ from harness.record import Interval
 from harness.scores import Regime
 from harness.timing.statistics import log_half_width
 from leaderboard.models import VerdictKind
-from leaderboard.ranking import Entry, ScoredRun, Standing, combine_runs, rank, sort_entries
+from leaderboard.ranking import ScoredRun, Standing, combine_runs, rank
 
 NUMBER = 0
 
@@ -203,29 +203,6 @@ def test_figures_of_several_runs_are_means() -> None:
     (entry,), _ = rank([first, second._replace(regimes={Regime.LATENCY: 4.0})])
     assert (entry.total_time, entry.win_rate) == (pytest.approx(4.0), pytest.approx(0.3))
     assert entry.regimes == {Regime.LATENCY: pytest.approx(2.0)}
-
-
-def values(entries: list[Entry]) -> list[float | None]:
-    return [entry.total_time for entry in entries]
-
-
-@given(st.lists(st.one_of(st.none(), st.floats(0.5, 2)), max_size=12))
-def test_sorting_puts_what_is_missing_last_both_ways(figures: list[float | None]) -> None:
-    ranked, apart = rank([run(figure) for figure in figures])
-    entries = [*ranked, *apart]
-    known = sorted(figure for figure in figures if figure is not None)
-    missing = [None] * (len(figures) - len(known))
-    assert values(sort_entries(entries, lambda e: e.total_time, descending=False)) == pytest.approx([*known, *missing])
-    assert values(sort_entries(entries, lambda e: e.total_time)) == pytest.approx([*known[::-1], *missing])
-
-
-def test_sorting_keeps_the_order_of_equal_ones() -> None:
-    ranked, _ = rank([run(1.0 + n / 1000, win_rate=n % 2) for n in range(10)])
-    for descending in (True, False):
-        found = sort_entries(ranked, lambda entry: entry.win_rate, descending)
-        for rate in (0, 1):
-            same_rate = [entry.name for entry in found if entry.win_rate == rate]
-            assert same_rate == [entry.name for entry in ranked if entry.win_rate == rate]
 
 
 def test_nothing_ranks_on_an_empty_list() -> None:
