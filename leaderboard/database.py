@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -198,11 +198,6 @@ def revision_of(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-
-
-def state_of(session: Session) -> BoardState:
-    """The board's row of state."""
-    return session.scalars(select(BoardState)).one()
 
 
 def _engine(url: URL) -> Engine:

@@ -109,7 +109,8 @@ def run_page(content: RunContent, links: Links, shape_links: str = "") -> Page:
     sections.append(Section("Verification", compared, verification_table(content.verifications).html("verification")))
     sections.append(Section("Provenance", html=provenance_table(details).html("provenance")))
     apart = (f"Does not rank: {details.because}",) if details.because else ()
-    notes = (describe_run(details, content.scores), details.description, *apart)
+    verdict = (f"{summary.verdict}: {summary.verdict_reason}",) if summary.verdict else ()
+    notes = (*verdict, describe_run(details, content.scores), details.description, *apart)
     return Page(f"{summary.name} {summary.version} on {details.header.device.name}", tuple(sections), notes)
 
 

@@ -57,7 +57,8 @@ def describe_run(details: RunDetails, scores: Iterable[ScoreLine]) -> str:
 def run_badges(details: RunDetails) -> list[str]:
     """What to know of a run before its figures."""
     summary, header = details.summary, details.header
-    words = [header.submission.kind.value, *details.badges, f"{summary.verified}/{summary.shapes} verified"]
+    words = [] if summary.verdict is None else [summary.verdict.value]
+    words += [header.submission.kind.value, *details.badges, f"{summary.verified}/{summary.shapes} verified"]
     words += [header.device.name, f"track {header.submission.track}", f"protocol {protocol_label(header.protocol)}"]
     words += ["reported, not measured here"] if summary.origin is Origin.REPORTED else []
     return list(dict.fromkeys(words + (["does not rank"] if details.because else [])))

@@ -12,8 +12,10 @@ from boards import HOSTILE_AUTHOR, HOSTILE_TEXT, RECIPES, SHAPES, statements
 from streamlit.testing.v1 import AppTest
 
 from leaderboard import samples, store, ui
-from leaderboard.links import AppLinks, parameters_of
+from leaderboard.links import AppLinks, NoLinks, parameters_of
 from leaderboard.queries import choose_list, lists, ranking, runs
+from leaderboard.report import render, run_page
+from leaderboard.run_content import RunContent
 from leaderboard.shape_queries import at_shape
 from leaderboard.store import Board
 
@@ -227,6 +229,24 @@ def test_compare_of_devices_asks_first(full_board: Board) -> None:
     app = page("compare", a=a, b=b)
     assert "do not mean the same" in app.warning[0].value
     assert "aria-label" not in html(app)
+
+
+def test_a_verdict_comes_before_the_figures_wherever_a_submission_is_shown(full_board: Board) -> None:
+    run = next(each.run for each in runs(full_board, name="fast"))
+    full_board.withdraw("fast", "a race")
+    try:
+        app, listed, then = page("submission", run=run), page("ranking"), page("history")
+        notes = render(run_page(RunContent.published(full_board, run), NoLinks()))
+    finally:
+        full_board.reinstate("fast", "none after all")
+    assert [warning.value for warning in app.warning] == ["withdrawn\\: a race"]
+    assert html(app).index(">withdrawn<") < html(app).index("Geometric mean speedup")
+    assert notes.index("withdrawn: a race") < notes.index("Geometric mean speedup")
+    assert (
+        dict(zip(column(listed, "not ranked", "submission"), column(listed, "not ranked", "because"), strict=True))["fast"]
+        == "a race"
+    )
+    assert "withdrawn" in column(then, "history", "then")
 
 
 def test_history_marks_what_was_superseded() -> None:

@@ -42,11 +42,11 @@ def render() -> None:
     ui.begin(f"{chosen.name} {chosen.version}")
     details = ui.ask(run_details, chosen.run)
     scores = ui.ask(run_scores, chosen.run)
+    if chosen.verdict is not None:
+        st.warning(ui.literal(f"{chosen.verdict.value}: {chosen.verdict_reason}"))
     ui.note(badges(run_badges(details)))
     ui.note(describe_run(details, scores))
     ui.note(printable(details.description))
-    if chosen.verdict is not None:
-        st.warning(ui.literal(f"{chosen.verdict.value}: {chosen.verdict_reason}"))
     view = ui.one_of("View", VIEWS, "view")
     if view == "Overview":
         _overview(details, scores)
