@@ -63,11 +63,12 @@ class Marks(NamedTuple):
         Raises:
             SubmissionFault: they do not show.
         """
-        inputs, outputs = self.inputs(sets), sets.c.clone()
+        used = sorted(set(self.slots.tolist()))
+        inputs, outputs = self.inputs(sets), sets.c[used]
         run()
         shown = self.show(sets)
         self.restore(sets, inputs)
-        sets.c.copy_(outputs)
+        sets.c[used] = outputs
         if not shown:
             detail = "an operation does not work on its inputs as they are when it begins: its outputs are made elsewhere"
             raise SubmissionFault(Reason.FORBIDDEN, detail)
