@@ -16,6 +16,7 @@ from cuda.bindings import driver as real_driver
 from cuda.bindings import runtime as real_runtime
 
 from harness.devices import holds
+from harness.devices.cuda_native import LEVELS
 
 STREAM = 77
 OK = real_runtime.cudaError_t.cudaSuccess
@@ -231,6 +232,7 @@ class FakeCard:
 
     def __init__(self, cuda: FakeCuda) -> None:
         self.conditions = {"ecc": "1"}
+        self.levels: tuple[tuple[str, ...], ...] = LEVELS
         self._cuda = cuda
 
     def allocate(self, size_bytes: int) -> FakeMemory:

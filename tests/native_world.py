@@ -63,6 +63,7 @@ class World:
         self.create: Callable[[], object] = lambda: None
         self.states: list[str] = []
         self.workers: list[FakeWorker] = []
+        self.card = FakeCard(self.cuda)
         self.overhead_ns = 0
         """What passes beside a window's operations."""
         self.shortened = 1.0
@@ -83,7 +84,7 @@ class World:
 
     def device(self) -> NativeCudaDevice:
         """The parent's side, with its worker up."""
-        return NativeCudaDevice(FakeCard(self.cuda))  # type: ignore[arg-type]
+        return NativeCudaDevice(self.card)  # type: ignore[arg-type]
 
     def bench(self, problem: Problem = PROBLEM, the_plan: Plan | None = None) -> Bench:
         """A bench with the submission bound."""

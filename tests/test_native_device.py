@@ -305,6 +305,9 @@ def test_a_worker_that_cannot_map_memory_gets_fewer_namespaces(world: NewWorld) 
     device = found.device()
     assert [(worker.namespaces, worker.alive) for worker in found.workers] == [(LEVELS[0], False), (LEVELS[1], True)]
     assert "ipc" not in device.info.conditions["isolation"]
+    # What did not work once is not tried again.
+    found.device()
+    assert [worker.namespaces for worker in found.workers] == [LEVELS[0], LEVELS[1], LEVELS[1]]
     alone = world(honest, LEVELS[2:]).device()
     assert alone.info.conditions["isolation"] == "none: what is needed does not work in namespaces"
     assert alone.info.conditions["ecc"] == "1"

@@ -8,6 +8,7 @@ from harness.devices.cuda import import_torch
 from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import check
 from harness.devices.cuda_memory import OwnedMemory
+from harness.devices.cuda_native import LEVELS
 from harness.model import InfraError
 from harness.telemetry import Conditions, Telemetry
 
@@ -22,6 +23,7 @@ class CudaCard:
         # Before this process has a context, so that it does not take itself for a stranger.
         self._telemetry = Telemetry(index)
         self.conditions = self._telemetry.settings()
+        self.levels = LEVELS
         torch = import_torch()
         if not torch.cuda.is_available() or index >= torch.cuda.device_count():
             raise InfraError(f"PyTorch sees no CUDA device {index}; check the driver and that torch is a CUDA build.")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _Reply = TypeVar("_Reply", bound=Model)
 
 OPEN_TIMEOUT_S = 180.0
-LEVELS = (NAMESPACES, tuple(option for option in NAMESPACES if option != "--ipc"), ())
+LEVELS: tuple[tuple[str, ...], ...] = (NAMESPACES, tuple(option for option in NAMESPACES if option != "--ipc"), ())
 """Namespaces of the worker, in the order in which they are tried: memory between processes may need some of the parent's."""
 PROBE_BYTES = 2 << 20
 UNSCORED_WEIGHT = 1.25
@@ -69,6 +69,8 @@ class Card(Protocol):
     """`cuda:N`."""
     conditions: dict[str, str]
     """Limits and modes."""
+    levels: tuple[tuple[str, ...], ...]
+    """Namespaces that are still worth trying for a worker, best first; see LEVELS."""
 
     def allocate(self, size_bytes: int) -> Memory:
         """Memory that another process can map."""
@@ -96,18 +98,18 @@ class NativeCudaDevice(UntrustedDevice):
 
     clock_tries = CLOCK_TRIES
 
-    def __init__(self, card: Card, levels: tuple[tuple[str, ...], ...] = LEVELS) -> None:
+    def __init__(self, card: Card) -> None:
         self._card = card
         self._key = secrets.randbits(64)
         self._captured: set[tuple[tuple[int, ...], int]] = set()
         self._overheads_ns: collections.deque[float] = collections.deque(maxlen=OVERHEADS)
         self._memory: Memory = card.allocate(PROBE_BYTES)
         try:
-            info, namespaces = self._open(levels)
+            info = self._open()
         except BaseException:
             self._memory.free()
             raise
-        conditions = {**card.conditions, "isolation": described(namespaces)}
+        conditions = {**card.conditions, "isolation": described(card.levels[0])}
         self.info = info.model_copy(update={"conditions": conditions})
         self.profile = load_profile(info.profile)
 
@@ -204,9 +206,10 @@ class NativeCudaDevice(UntrustedDevice):
     def _sets(self) -> Sets:
         return self._layout.sets(self._memory.tensor, self._plan_layout)
 
-    def _open(self, levels: tuple[tuple[str, ...], ...]) -> tuple[DeviceInfo, tuple[str, ...]]:
+    def _open(self) -> DeviceInfo:
         """Start a worker that can map the parent's memory, in as many namespaces of its own as that allows."""
-        for level in levels:
+        while True:
+            level, *others = self._card.levels
             self.deadline = time.monotonic() + OPEN_TIMEOUT_S
             self.worker = WorkerProcess((), namespaces=level)
             try:
@@ -214,14 +217,14 @@ class NativeCudaDevice(UntrustedDevice):
                 self._map()
             except (MachineFault, WorkerDied, WorkerTimeout):
                 self.worker.kill()
-                if level == levels[-1]:
+                if not others:
                     raise
+                self._card.levels = tuple(others)
             except BaseException:
                 self.worker.kill()
                 raise
             else:
-                return info, level
-        raise ValueError("no level of isolation was given")
+                return info
 
     def _map(self) -> None:
         self._call(MapMemory(handle=self._memory.handle.hex(), size_bytes=self._memory.size_bytes), Done)
