@@ -217,6 +217,8 @@ class Bench:
         integrity = self._integrity(sets, before)
         if request.full:
             errors = compare(sets.a, sets.b, sets.c, InputKind.NORMAL, self._track, bits)
+            launches = choices[SUBMISSION].launches_per_window
+            self.device.examine(self._slots(launches, l2_state, rng, self._unscored), self._unscored)
             return RoundResult(times=times, conditions=conditions, inspection=Inspection(integrity=integrity, errors=errors))
         late = random.SystemRandom().getrandbits(62)
         projection = project(sets.a, sets.b, sets.c, late, self._track, bits)

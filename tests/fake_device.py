@@ -57,6 +57,7 @@ class FakeDevice:
         self.info, self.profile = INFO, PROFILE
         self.windows: list[tuple[str, tuple[int, ...], L2State, int]] = []
         self.dropped: list[str] = []
+        self.examined: list[tuple[tuple[int, ...], int]] = []
         self.ports: list[FakePort] = []
         self._submission = submission if isinstance(submission, Contender) else Contender(submission)
         self._baselines = baselines
@@ -117,6 +118,9 @@ class FakeDevice:
         self.windows.append((key, slots, l2_state, unscored))
         self.run(key, slots)
         return WindowTime(window_ns=self._operations[key].launch_ns * (len(slots) - unscored))
+
+    def examine(self, slots: tuple[int, ...], unscored: int) -> None:
+        self.examined.append((slots, unscored))
 
     def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
         return hash(tuple(tensor.contiguous().numpy().tobytes() for tensor in tensors))

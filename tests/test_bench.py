@@ -359,6 +359,8 @@ def test_outputs_of_a_timed_window_are_looked_at(full: bool, order: tuple[str, .
         evidence = inspection.errors if full else inspection.projection
         assert evidence is not None
         assert (inspection.errors is None) != full
+        timed = next((slots, unscored) for key, slots, _, unscored in reversed(device.windows) if key == SUBMISSION)
+        assert device.examined == ([timed] if full else [])
         finding = judge(evidence, Track.F32)
         changed = "inputs_changed" in fact
         assert facts(inspection) == fact

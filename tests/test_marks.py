@@ -106,8 +106,9 @@ def opened(found: World, run: RunLibrary) -> tuple[FakeCudaDevice, torch.Tensor,
 
 def test_a_kernel_that_knows_the_arena_cannot_do_all_in_one_either(world: NewWorld) -> None:
     device, _, _ = opened(world(), in_one())
+    device.window(SUBMISSION, (4, 0, 2, 5, 1), L2State.COLD, 2)
     with pytest.raises(SubmissionFault, match="inputs as they are when it begins") as error:
-        device.window(SUBMISSION, (4, 0, 2, 5, 1), L2State.COLD, 2)
+        device.examine((4, 0, 2, 5, 1), 2)
     assert error.value.reason is Reason.FORBIDDEN
 
 
@@ -120,6 +121,7 @@ def test_marks_leave_nothing_behind(world: NewWorld, state: L2State) -> None:
     graphs = len(found.cuda.graphs)
     for _ in range(2):
         device.window(SUBMISSION, slots, state, 2)
+        device.examine(slots, 2)
     assert torch.equal(sets.a, inputs[0])
     assert torch.equal(sets.b, inputs[1])
     assert not memory.view(torch.float16).isnan().any()
@@ -137,6 +139,7 @@ def test_on_warm_data_an_operation_cannot_leave_its_work_to_the_first(world: New
         return 0
 
     device, _, _ = opened(world(), first_only)
+    device.window(SUBMISSION, (0,) * 5, L2State.WARM, 2)
     with pytest.raises(SubmissionFault, match="inputs as they are when it begins"):
-        device.window(SUBMISSION, (0,) * 5, L2State.WARM, 2)
+        device.examine((0,) * 5, 2)
     assert done

@@ -225,6 +225,14 @@ class Device(Protocol):
         """Time one window: operations on the first `unscored` slots, then one on each of the others, timed as one."""
         ...
 
+    def examine(self, slots: tuple[int, ...], unscored: int) -> None:
+        """See to it that each operation of a window of the submission does its own work, where `window` has not done so.
+
+        Raises:
+            SubmissionFault: one does not.
+        """
+        ...
+
     def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> Port:
         """Requests on this device, for the server loop.
 

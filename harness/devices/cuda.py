@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.devices import ArenaLayout, BufferSet, MachineFault, OperationInfo, WindowTime
+from harness.devices import ArenaLayout, BufferSet, MachineFault, OperationInfo, Sets, WindowTime
 from harness.devices.cuda_graph import Recorder
 from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import BoundPlan, Module, check, fault
@@ -183,20 +183,17 @@ class CudaDevice:
             raise MachineFault(Reason.BASELINE_ERROR, f"{key} lets the next operation start before it ends", False)
 
     def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
-        """Time one window; its graph is captured at first use.
+        """Time one window; its graph is captured at first use."""
+        return self.windows.time(self.captured(key, slots, unscored))
+
+    def examine(self, slots: tuple[int, ...], unscored: int) -> None:
+        """Run the submission's window once more, with marks.
 
         Raises:
             SubmissionFault: an operation does not work on its inputs as they are when it begins.
         """
-        fresh = (key, slots, unscored) not in self._captured
-        result = self.windows.time(self.captured(key, slots, unscored))
-        if fresh and key == SUBMISSION:
-            self._examine(slots, unscored)
-        return result
-
-    def _examine(self, slots: tuple[int, ...], unscored: int) -> None:
-        """Whether the submission's operations of a window do their own work."""
-        sets = self._layout.sets(self._memory, self._operations[SUBMISSION].info.layout)
+        every = self._layout.sets(self._memory, self._operations[SUBMISSION].info.layout)
+        sets = Sets(*(tensor[: max(slots) + 1] for tensor in every))
         marks = Marks.draw(sets, slots)
         marked = self.windows.capture(self.marking(marks.offsets_bytes, marks.bits), self.buffers(SUBMISSION, slots), unscored)
         try:

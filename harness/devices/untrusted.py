@@ -133,6 +133,9 @@ class UntrustedDevice:
             f"the worker reported {result.window_ns} ns for a window that took {elapsed} ns by the parent's clock",
         )
 
+    def examine(self, slots: tuple[int, ...], unscored: int) -> None:
+        """Nothing to do here: what needs it, `window` does when a library has seen a window."""
+
     def _agrees(self, window: Reported) -> bool:
         """Whether the two clocks agree; the unscored operations ran before the parent's was read."""
         return window.elapsed_ns * (1 - CLOCK_SLACK_SHARE) - CLOCK_SLACK_NS <= window.reported_ns <= window.elapsed_ns
