@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.devices import ArenaLayout, BufferSet, MachineFault, OperationInfo, Sets, WindowTime
+from harness.devices import ArenaLayout, BufferSet, MachineFault, OperationInfo, WindowTime
 from harness.devices.cuda_graph import Recorder
 from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import BoundPlan, Module, check, fault
@@ -192,8 +192,7 @@ class CudaDevice:
         Raises:
             SubmissionFault: an operation does not work on its inputs as they are when it begins.
         """
-        every = self._layout.sets(self._memory, self._operations[SUBMISSION].info.layout)
-        sets = Sets(*(tensor[: max(slots) + 1] for tensor in every))
+        sets = self._layout.sets(self._memory, self._operations[SUBMISSION].info.layout)
         marks = Marks.draw(sets, slots)
         marked = self.windows.capture(self.marking(marks.offsets_bytes, marks.bits), self.buffers(SUBMISSION, slots), unscored)
         try:
