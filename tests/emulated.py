@@ -11,6 +11,7 @@ import functools
 import hashlib
 import math
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -218,6 +219,8 @@ _HELD: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _compile(*arguments: str) -> None:
+    if shutil.which(COMPILER[0]) is None:
+        raise EmulationError("no C++ compiler was found: g++ is not on PATH; install g++.")
     done = subprocess.run((*COMPILER, *arguments), capture_output=True, text=True, check=False)
     if done.returncode:
         raise EmulationError(f"g++ failed: {done.stderr[:2000]}")
