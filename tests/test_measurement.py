@@ -15,7 +15,7 @@ from harness import measurement
 from harness.devices import BufferSet, MachineFault
 from harness.measurement import Job, Measured, Measurement
 from harness.messages import Select, Selected
-from harness.model import DataError
+from harness.model import DataError, InfraError
 from harness.plan import Layout, Plan
 from harness.problem import Problem
 from harness.profiles import load_profile
@@ -270,5 +270,5 @@ def test_modes_are_named_whole_or_with_one_state_of_the_cache() -> None:
     for text in ("", "online", "server/warm", "cold"):
         with pytest.raises(DataError, match="offline/cold, offline/warm, server/cold"):
             parse_modes(text)
-    with pytest.raises(DataError, match="server mode needs a CUDA device"):
+    with pytest.raises(InfraError, match="server mode, random arrivals, needs a CUDA device"):
         protocol_for(load_profile("cpu"), measures=parse_modes("server"))
