@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -11,16 +12,18 @@ from harness.diagnosis import Outcome
 
 
 def test_another_distribution_with_our_package_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     providers = {"agents": ["openai-agents", "hgemm-arena"], "harness": ["hgemm-arena"], "numpy": ["numpy"]}
     monkeypatch.setattr(installation, "packages_distributions", lambda: providers)
     assert installation.strangers() == {"agents": ("openai-agents",)}
     monkeypatch.setattr("sys.argv", ["hgemm", "shapes"])
+    for name in ("stdout", "stderr"):  # which the command line replaces
+        monkeypatch.setattr(sys, name, getattr(sys, name))
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    captured = capsys.readouterr()
+    captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: the package 'agents' is also installed by openai-agents")
     assert "pip uninstall openai-agents" in captured.err
