@@ -24,7 +24,7 @@ board: $(STAMP) ## Open the leaderboard on the shipped runs, in the browser.
 
 # Two at a time, each with device locks of its own; benchmarks are no tests.
 test: $(STAMP) ## Run the tests.
-	$(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable
 
 bench: $(STAMP) ## Measure the harness and the board themselves in seconds, such as `import harness`.
 	$(BIN)/python -m pytest tests/bench_*.py

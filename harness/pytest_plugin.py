@@ -21,7 +21,7 @@ OPTIONS = {
     "shapes": "Set of shapes, file, or MxNxK,MxNxK; default quick, or cpu for the CPU.",
     "device": "auto, cpu, cuda:0, …",
     "gate": "Pinned baseline to gate on. Ends with 0 pass, 1 fail, 10 ambiguous, 11 invalid.",
-    "max-regression": "How much slower things may be: 5%, or a regime's as in latency=3%; may be given again.",
+    "max-regression": "How much slower things may be: 5%%, or a regime's as in latency=3%%; may be given again.",
     "ratio": "Gate on times relative to this baseline of the rounds, or to this other submission.",
     "budget": "Seconds for measuring again what the gate cannot decide; default 120.",
     "summary": "File to write the gate's verdict to as Markdown.",

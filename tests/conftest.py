@@ -73,7 +73,16 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("busy")
 
 
+SLOW = (
+    "test_redteam", "test_cli", "test_families_emulated", "test_cpu_device", "test_app_browser", "test_resume", "test_pytest_plugin",
+    "test_gate", "test_app", "test_statistics", "test_database", "test_evaluate", "test_simulated_card", "test_replay", "test_report",
+    "test_wheel", "test_audit_command", "test_families", "test_native_build", "test_cuda_submissions", "test_server_measurement",
+)  # fmt: skip
+"""Modules that take long come first, so that neither of two workers waits for the other in the end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
     for marker, probe in PROBES.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         reason = probe() if marked else None

@@ -117,6 +117,10 @@ def expect_exit(result: Ended, code: int, *texts: str) -> None:
         assert text in said
 
 
+def test_pytest_can_still_show_its_help(tmp_path: Path) -> None:
+    expect_exit(Session(tmp_path).pytest("--help", real=True), 0, "--hgemm-max-regression", "5%, or a regime's as in")
+
+
 def test_no_change_passes_and_limits_may_have_a_point(session: Session) -> None:
     expect_exit(session.gate(*OPTIONS, "--hgemm-max-regression", "2.5%"), 0, "hgemm gate: pass", "limit 2.5%", "the first")
 
