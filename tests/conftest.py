@@ -73,12 +73,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("busy")
 
 
-SLOW = tuple(
-    f"test_{name}"
-    for name in (
-        "redteam cli families_emulated cpu_device app_browser resume pytest_plugin gate app statistics database evaluate "
-        "simulated_card replay report wheel audit_command families native_build cuda_submissions server_measurement"
-    ).split()
+SLOW = (
+    *("test_redteam", "test_cli", "test_families_emulated", "test_cpu_device", "test_app_browser", "test_resume"),
+    *("test_pytest_plugin", "test_gate", "test_app", "test_statistics", "test_database", "test_evaluate"),
+    *("test_simulated_card", "test_replay", "test_report", "test_wheel", "test_audit_command", "test_families"),
+    *("test_native_build", "test_cuda_submissions", "test_server_measurement"),
 )
 """Modules that take long come first, so that neither of two workers waits for the other in the end."""
 
