@@ -130,8 +130,6 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         self._chatter: collections.deque[bytes] = collections.deque(maxlen=CHATTER_LINES)
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        # Cards then have the numbers that the driver's tools give them.
-        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(Path(__file__).resolve().parents[1]), *filter(None, [environment.get("PYTHONPATH")])]
         )

@@ -83,7 +83,7 @@ class Telemetry:
 def visible_cards(nvml: Any) -> list[Any]:
     """NVML's handles in CUDA's order, so that the n-th is `cuda:n`: NVML itself knows nothing of CUDA_VISIBLE_DEVICES.
 
-    Numbers count in the order of the bus, as they do for a worker, which runs with CUDA_DEVICE_ORDER=PCI_BUS_ID. As for CUDA,
+    Numbers count in the order of the bus, as they do for CUDA once a context is opened (harness/devices/cuda.py). As for CUDA,
     what follows a name that fits no card is not visible.
     """
     cards = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]

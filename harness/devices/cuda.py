@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
+import os
 import re
 import secrets
 from collections.abc import Callable
@@ -46,22 +47,14 @@ class CudaDevice:
     """One CUDA device, one stream."""
 
     def __init__(self, index: int) -> None:
-        self._telemetry = Telemetry(index)
-        torch = import_torch()
         from cuda.bindings import driver, runtime
 
-        if not torch.cuda.is_available() or index >= torch.cuda.device_count():
-            raise InfraError(f"PyTorch sees no CUDA device {index}; check the driver and that torch is a CUDA build.")
-        torch.cuda.set_device(index)
-        torch.cuda.init()
+        self._telemetry = Telemetry(index)
+        torch = open_context(index, self._telemetry)
         properties = torch.cuda.get_device_properties(index)
-        named = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(properties.uuid))
-        if named and named[0] not in self._telemetry.uuid:
-            raise InfraError(f"CUDA and NVML disagree on which card cuda:{index} is; set CUDA_VISIBLE_DEVICES to its UUID.")
         self.profile = match_profile(properties.name)
         self._torch, self._runtime = torch, runtime
-        self.stream = torch.cuda.Stream()
-        torch.cuda.set_stream(self.stream)
+        self.stream = torch.cuda.current_stream()
         # No line may outlive a flush: the share of L2 that can persist is zero.
         check(runtime.cudaDeviceSetLimit(runtime.cudaLimit.cudaLimitPersistingL2CacheSize, 0))
         self._kernels = Kernels(self.stream.cuda_stream, properties.multi_processor_count)
@@ -232,9 +225,7 @@ class CudaDevice:
 
     def digest(self, tensors: tuple[torch.Tensor, ...]) -> int:
         """Keyed hash of the bits of some fp16 tensors."""
-        return self._kernels.digest(
-            [tensor if tensor.stride(2) == 1 else tensor.transpose(1, 2) for tensor in tensors], self._key
-        )
+        return self._kernels.digest(tensors, self._key)
 
     def holds(self, words: tuple[torch.Tensor, ...], bits: int) -> bool:
         """Whether all words of these int16 views [rows, columns] have these bits."""
@@ -310,8 +301,26 @@ class CudaDevice:
         )
 
 
-def import_torch() -> Any:
-    """PyTorch, for a checker of types that does not know its CUDA part."""
+def open_context(index: int, telemetry: Telemetry) -> Any:
+    """Take a card for this process, with a stream of its own as PyTorch's current one.
+
+    Returns:
+        PyTorch, for a checker of types that does not know its CUDA part.
+
+    Raises:
+        InfraError: there is no such card, or NVML means another one.
+    """
     import torch
 
+    # Cards then have the numbers that NVML gives them, unless CUDA was used here before.
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    cuda: Any = torch.cuda
+    if not cuda.is_available() or index >= cuda.device_count():
+        raise InfraError(f"PyTorch sees no CUDA device {index}; check the driver and that torch is a CUDA build.")
+    cuda.set_device(index)
+    cuda.init()
+    named = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(cuda.get_device_properties(index).uuid))
+    if named and named[0] not in telemetry.uuid:
+        raise InfraError(f"CUDA and NVML disagree on which card cuda:{index} is; set CUDA_VISIBLE_DEVICES to its UUID.")
+    cuda.set_stream(cuda.Stream())
     return torch

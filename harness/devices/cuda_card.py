@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.devices.cuda import import_torch
+from harness.devices.cuda import open_context
 from harness.devices.cuda_kernels import Kernels
 from harness.devices.cuda_launch import check
 from harness.devices.cuda_memory import OwnedMemory
 from harness.devices.cuda_native import LEVELS
-from harness.model import InfraError
 from harness.telemetry import Conditions, Telemetry
 
 if TYPE_CHECKING:
@@ -24,15 +23,9 @@ class CudaCard:
         self._telemetry = Telemetry(index)
         self.conditions = self._telemetry.settings()
         self.levels = LEVELS
-        torch = import_torch()
-        if not torch.cuda.is_available() or index >= torch.cuda.device_count():
-            raise InfraError(f"PyTorch sees no CUDA device {index}; check the driver and that torch is a CUDA build.")
-        torch.cuda.set_device(index)
-        torch.cuda.init()
+        cuda = open_context(index, self._telemetry).cuda
         self.device = f"cuda:{index}"
-        stream = torch.cuda.Stream()
-        torch.cuda.set_stream(stream)
-        self._kernels = Kernels(stream.cuda_stream, torch.cuda.get_device_properties(index).multi_processor_count)
+        self._kernels = Kernels(cuda.current_stream().cuda_stream, cuda.get_device_properties(index).multi_processor_count)
 
     def allocate(self, size_bytes: int) -> OwnedMemory:
         """Memory that another process can map."""
@@ -46,7 +39,7 @@ class CudaCard:
 
     def digest(self, tensors: tuple[torch.Tensor, ...], key: int) -> int:
         """Keyed hash of the bits of some fp16 tensors."""
-        return self._kernels.digest([tensor if tensor.stride(2) == 1 else tensor.transpose(1, 2) for tensor in tensors], key)
+        return self._kernels.digest(tensors, key)
 
     def holds(self, words: tuple[torch.Tensor, ...], bits: int) -> bool:
         """Whether all words of these int16 views [rows, columns] have these bits."""

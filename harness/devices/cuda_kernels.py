@@ -83,10 +83,10 @@ class Kernels:
             self._sum = cupy.zeros(1, dtype=cupy.uint64)
 
     def digest(self, tensors: Sequence[torch.Tensor], key: int) -> int:
-        """Keyed hash of fp16 tensors [sets, rows, columns] whose sets are dense."""
+        """Keyed hash of fp16 tensors [sets, rows, columns] whose sets are dense, along rows or columns."""
         with self._stream:
             self._sum.fill(0)
-            for place, tensor in enumerate(tensors):
+            for place, tensor in enumerate(each if each.stride(2) == 1 else each.transpose(1, 2) for each in tensors):
                 sets, rows, columns = tensor.shape
                 count = rows * columns
                 blocks = max(1, min(512, -(-count // 8 // 256)))

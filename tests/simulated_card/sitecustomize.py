@@ -8,7 +8,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-REPLACED = {"harness.devices.cuda": "card.py", "harness.devices.cuda_instrument": "instrument.py"}
+REPLACED = {"harness.devices.cuda": "card.py"}
 
 
 class Finder(importlib.abc.MetaPathFinder):
