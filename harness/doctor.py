@@ -13,7 +13,7 @@ from harness.devices.cuda_instrument import Examination, Reading
 from harness.diagnosis import Check, Outcome
 from harness.drivers import RemoteDriver, open_driver
 from harness.machine import DeviceLock, choose_device, why_not_rankable
-from harness.measurement import Job, Measurement
+from harness.measurement import LONG_REQUEST_NS, Job, Measurement
 from harness.messages import StandIn
 from harness.model import InfraError
 from harness.problem_sets import resolve_shapes
@@ -40,9 +40,7 @@ MATRIX_SHARE = 0.8
 """Below these shares of the profile's rates something is wrong with the card, or the profile is another card's."""
 
 
-def gpu_checks(
-    device: str, aa_shapes: int, measures: tuple[Measure, ...] = (Measure(),), requests: int = 48
-) -> Iterator[Check]:
+def gpu_checks(device: str, aa_shapes: int, measures: tuple[Measure, ...], requests: int) -> Iterator[Check]:
     """What `hgemm doctor` measures on a CUDA device, one by one as it is found.
 
     Args:
@@ -170,8 +168,11 @@ def _agreement_checks(driver: RemoteDriver, aa_shapes: int, measures: tuple[Meas
     def protocol(problem: Problem) -> Protocol:
         if mode is not Mode.SERVER:
             return full
-        short = driver.profile.roof_ns(problem) < SHORT_NS
-        return alone.model_copy(update={"server_requests": requests if short else max(8, requests // 8)})
+        roof_ns, count = driver.profile.roof_ns(problem), requests
+        if roof_ns >= SHORT_NS:
+            # Where operations take long, a measurement makes do with a third of what its protocol says.
+            count = max(8, requests // 8) * (3 if roof_ns >= LONG_REQUEST_NS else 1)
+        return alone.model_copy(update={"server_requests": count})
 
     found = agreements(driver, stratified(driver.profile, aa_shapes), protocol)
     results = found.by_measure if mode is Mode.SERVER else {**found.by_measure, "best baseline": found.best}
