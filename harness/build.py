@@ -30,7 +30,7 @@ from harness.native_elf import inspect_native
 from harness.plan import Kernel, Language
 from harness.profiles import DeviceProfile
 from harness.record import Reason
-from harness.sources import collect_sources, read_inside
+from harness.sources import collect_sources, include_anything, read_inside
 
 __all__ = ["Artifact", "BuildFailure", "BuildOptions", "BuildReport", "BuildResult", "build_kernels"]
 
@@ -143,7 +143,8 @@ def _prepare(root: Path, kernel: Kernel, profile: DeviceProfile, options: BuildO
         files = {kernel.source: data}
     else:
         files = collect_sources(root, kernel.source)
-    compiler = compiler_for(kernel.language, options.compiler)
+    headers = kernel.language is not Language.PTX and include_anything(files)
+    compiler = compiler_for(kernel.language, options.compiler, headers)
     flags = compiler.flags(kernel, profile.architecture) if compiler else ()
     return _Unit(kernel, files, compiler, flags, profile.architecture)
 

@@ -160,8 +160,11 @@ class Log(NamedTuple):
         return {name: getattr(self, name) for name in names}
 
 
-def compiler_for(language: Language, choice: str) -> Compiler | None:
+def compiler_for(language: Language, choice: str, headers: bool = True) -> Compiler | None:
     """The compiler of a language; None for cubin, which needs none. `choice` is one of DEVICE_COMPILERS.
+
+    NVRTC reads no header that a source does not name. Without `headers` it finds none and its identity says nothing of them, so
+    that kernels which include nothing are built once for all machines.
 
     Raises:
         InfraError: there is none on this machine (MissingDependencyError where pip mends that).
@@ -173,7 +176,7 @@ def compiler_for(language: Language, choice: str) -> Compiler | None:
     if language is Language.NATIVE:
         nvcc = _nvcc()
         return NvccLibrary(nvcc.path, nvcc.identity, nvcc.system_directories)
-    return _nvcc() if choice == "nvcc" else _device_library(language)
+    return _nvcc() if choice == "nvcc" else _device_library(language, headers)
 
 
 def compiler_environment(scratch: Path) -> dict[str, str]:
@@ -280,13 +283,15 @@ def _probe() -> dict[str, str | list[str] | None]:
     return found
 
 
-def _device_library(language: Language) -> DeviceLibrary:
+def _device_library(language: Language, headers: bool) -> DeviceLibrary:
     library, package = ("nvrtc", "nvidia-cuda-nvrtc") if language is Language.CUDA else ("nvjitlink", "nvidia-nvjitlink")
     found = _probe()
     if found[library] is None:
         raise MissingDependencyError(package, "build", f"Compiling {language} kernels")
     if language is Language.PTX:
         return DeviceLibrary(language, f"nvJitLink {found[library]}", ())
+    if not headers:
+        return DeviceLibrary(language, f"NVRTC {found[library]}", ())
     directories = tuple(Path(path) for path in found["include"] or ())
     if not any((path / "cuda_fp16.h").is_file() for path in directories):
         raise MissingDependencyError("nvidia-cuda-runtime", "build", "Compiling CUDA kernels (it holds cuda_fp16.h)")

@@ -67,6 +67,11 @@ def collect_sources(root: Path, source: str) -> dict[str, bytes]:
     return files
 
 
+def include_anything(files: dict[str, bytes]) -> bool:
+    """Whether any of the files that `collect_sources` found has an `#include`, of a header of the system or of its own."""
+    return any(True for name, data in files.items() for _ in _includes(name, data))
+
+
 def read_inside(root: Path, name: str) -> bytes | None:
     """Contents of a plain file inside `root`, or None where there is none.
 

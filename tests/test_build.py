@@ -237,6 +237,20 @@ def test_nested_headers_enter_the_key(root: Path, options: BuildOptions) -> None
     assert first.path.read_bytes() != second.path.read_bytes()
 
 
+@pytest.mark.parametrize(("text", "same"), [("", True), ("#include <cuda_fp16.h>\n", False), ('#include "own.cuh"\n', False)])
+def test_kernels_that_include_nothing_are_built_once_for_all_machines(
+    root: Path, options: BuildOptions, monkeypatch: pytest.MonkeyPatch, text: str, same: bool
+) -> None:
+    from harness import compilers
+
+    write(root, own_cuh="", k_cu=text + 'extern "C" __global__ void k(int *p) { *p = 1; }\n')
+    here = built(root, cuda(), options)
+    probed = compilers._probe()
+    monkeypatch.setattr(compilers, "_probe", lambda: {**probed, "headers": "those of another machine"})
+    there = built(root, cuda(), options)
+    assert (there.key == here.key, there.cached) == (same, same)
+
+
 # What goes wrong
 
 
@@ -303,6 +317,7 @@ def test_missing_compilers_say_how_to_get_them(root: Path, options: BuildOptions
     with pytest.raises(MissingDependencyError, match="nvidia-nvjitlink"):
         built(root, other("ptx", "k.ptx", "k"), options)
     probed["nvrtc"] = "13.0"  # type: ignore[assignment]
+    write(root, k_cu='#include <cuda_fp16.h>\nextern "C" __global__ void k() {}\n')
     with pytest.raises(MissingDependencyError, match="nvidia-cuda-runtime"):
         built(root, cuda(), options)
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
