@@ -234,6 +234,8 @@ class Bench:
         """
         rng = random.Random(request.seed)
         choices = self._chosen[str(Measure())]
+        if self._stand_in is not None and choices[SUBMISSION].operation != self._submission:
+            self._submission_for(Measure())  # A later measure let it stand in for another operation.
         each = min(request.requests_each, self._layout.slots)
         operation = choices[SUBMISSION if SUBMISSION in request.contenders else request.contenders[0]].operation
         sets = self._first_sets(each, operation)

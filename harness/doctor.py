@@ -96,6 +96,8 @@ class Agreements(NamedTuple):
     """Against itself, by measure: A/A."""
     best: Agreement
     """Against the best baseline of each shape, offline cold."""
+    left_out: dict[Problem, str]
+    """Why a shape could not be measured."""
 
 
 def agreements(driver: RemoteDriver, problems: Sequence[Problem], protocol: Callable[[Problem], Protocol]) -> Agreements:
@@ -103,27 +105,32 @@ def agreements(driver: RemoteDriver, problems: Sequence[Problem], protocol: Call
 
     Args:
         driver: the device.
-        problems: shapes; those that cannot be measured are left out.
+        problems: shapes; those that cannot be measured are left out, with the reason.
         protocol: how to measure a shape.
 
     Raises:
         ValueError: no shape could be measured.
     """
     records = []
+    left_out = {}
     for problem in problems:
         job = Job(problem, StandIn(baseline=AA_BASELINE), {}, 0, 0, secrets.token_hex(16), rankable=False)
         try:
             record = Measurement(driver, protocol(problem), job, {}).run().record
-        except (SubmissionFault, MachineFault):
+        except (SubmissionFault, MachineFault) as error:
+            left_out[problem] = f"{error.reason}: {error}"
             continue
         if record.status is Status.VERIFIED:
             records.append(record)
+        else:
+            left_out[problem] = f"{record.reason}: {record.detail}"
     intervals: dict[str, list[Interval]] = {}
     for record in records:
         for timing in record.timings:
             intervals.setdefault(str(timing.measure), []).append(timing.speedups[AA_BASELINE])
     best = [record.timings[0].speedups[record.timings[0].best_baseline] for record in records]
-    return Agreements(tuple(records), {measure: agreement(found) for measure, found in intervals.items()}, agreement(best))
+    by_measure = {measure: agreement(found) for measure, found in intervals.items()}
+    return Agreements(tuple(records), by_measure, agreement(best), left_out)
 
 
 def stratified(profile: DeviceProfile, count: int) -> tuple[Problem, ...]:
@@ -175,6 +182,10 @@ def _agreement_checks(driver: RemoteDriver, aa_shapes: int, measures: tuple[Meas
         return alone.model_copy(update={"server_requests": count})
 
     found = agreements(driver, stratified(driver.profile, aa_shapes), protocol)
+    if found.left_out:
+        (problem, reason), *more = found.left_out.items()
+        others = f", and {len(more)} more" if more else ""
+        yield Check(name=f"A/A {mode} left out", outcome=Outcome.WARN, detail=f"{problem}, since {reason}{others}")
     results = found.by_measure if mode is Mode.SERVER else {**found.by_measure, "best baseline": found.best}
     for name, result in results.items():
         few = result.intervals < 100

@@ -202,8 +202,10 @@ class Measurement:
         for measure in self._protocol.measures:
             if measure.l2_state is L2State.WARM and not warm_applies:
                 inapplicable.append(measure)
-            else:
-                timings.append(self._serve(measure) if measure.mode is Mode.SERVER else self._time(measure))
+                continue
+            started = time.monotonic()
+            timing = self._serve(measure) if measure.mode is Mode.SERVER else self._time(measure)
+            timings.append(timing.model_copy(update={"seconds": round(time.monotonic() - started, 3)}))
         return tuple(timings), tuple(inapplicable)
 
     def _time(self, measure: Measure) -> Timing:

@@ -208,6 +208,8 @@ class Timing(Model):
     """Clocks, power and temperature right after the last round; null where the device has no such readings."""
     best_baseline: Name
     """The fastest baseline, chosen on selection rounds that share no sample with these."""
+    seconds: Annotated[float, Field(ge=0)] | None = None
+    """What this measure took, selection included and verification on other inputs not; null in records of protocol 1."""
 
     @model_validator(mode="after")
     def _mode_has_its_figures(self) -> Self:

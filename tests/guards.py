@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from paths import path_with
 
 from harness import elf, submission
 
@@ -41,7 +42,7 @@ def switch_off(names: Sequence[str], patch: Patch, scratch: Path) -> None:
         module = scratch / "unguarded_worker.py"
         module.write_text(f"import sys\nfrom guards import serve\nserve({there!r}, sys.argv[1:])\n", encoding="utf-8")
         patch.setattr("harness.channel.WORKER", "unguarded_worker")
-        patch.setenv("PYTHONPATH", f"{scratch}:{Path(__file__).parent}:{ROOT}")
+        patch.setenv("PYTHONPATH", path_with(scratch, Path(__file__).parent, ROOT))
 
 
 def serve(names: Sequence[str], arguments: list[str]) -> None:

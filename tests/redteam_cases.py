@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from guards import GUARDS
+from paths import path_with
 from pydantic import Field, field_validator
 
 from harness.drivers import Driver, open_driver
@@ -163,7 +164,7 @@ def cases(root: Path) -> list[Case]:
 
 def commands(arguments: Sequence[list[str]], scratch: Path) -> list[Said]:
     """Run commands of the real command line, one after another in one process with a device lock of its own."""
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(scratch), "PYTHONPATH": str(HERE.parent), "COLUMNS": "200"}
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(scratch), "PYTHONPATH": path_with(HERE.parent), "COLUMNS": "200"}
     done = subprocess.run(
         [sys.executable, str(HERE / "command_batch.py")],
         input=json.dumps(arguments),

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import path_with
 
 from harness.commands.audit import Audit, near_misses, notes
 from harness.problem import Problem
@@ -25,7 +26,7 @@ LISTED = """
 
 def audited(directory: Path, scratch: Path) -> tuple[int, dict[str, str], dict[str, str]]:
     """Exit code, outcomes and details by question."""
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(scratch), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(scratch), "PYTHONPATH": path_with(ROOT)}
     command = [sys.executable, "-m", "harness", "audit", str(directory), "--json"]
     done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
     findings = Audit.model_validate_json(done.stdout).findings

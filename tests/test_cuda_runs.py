@@ -193,6 +193,7 @@ def test_a_baseline_in_the_submissions_place_scores_one() -> None:
         say(f"A/A {record.problem}: {ratios}")
     for measure, result in found.by_measure.items():
         say(f"A/A {measure}: {result}")
+    assert found.left_out == {}
     assert len(found.records) == len(problems) == AA_SHAPES
     assert set(found.by_measure) == {"offline/cold", "offline/warm", "server/cold"}
     for measure in ("offline/cold", "server/cold"):

@@ -130,10 +130,11 @@ def test_faults_are_found(name: str) -> None:
         ("(BK * LINE / 16 << 16)", "(BK * LINE / 32 << 16)"),
         ("high = 8 * LINE / 16 |", "high = 4 * LINE / 16 |"),
         ("return offset ^ (offset >> 3 & (LINE - 16));", "return offset;"),
+        ("memory.stage(turn.stage) & 0x3ffff", "memory.stage(turn.stage)"),
     ],
-    ids=["distance of panels", "distance of eights", "swizzle"],
+    ids=["distance of panels", "distance of eights", "swizzle", "rank in a descriptor"],
 )
 def test_wrong_layouts_are_found(piece: str, instead: str) -> None:
-    config = KernelConfig.model_validate({**BASIC["persistent"][0], "layout": "NN"})
+    config = KernelConfig.model_validate({**BASIC["cluster-p"][0], "layout": "NN"})
     with pytest.raises(EmulationError, match=r"wrong|outside"):
         verify(config, Problem.parse("264x392x72"), How(mutation=(piece, instead)))

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from gates import World, again, benchmarks, document, pinned, write_pinned, write_result
+from paths import path_with
 from runs import CPU, H200
 from simulate_gates import CASES, gates
 
@@ -274,7 +275,7 @@ def test_reports_hold_the_outcome_the_table_and_the_reason() -> None:
 
 def hgemm_gate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "harness", "gate", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": path_with(ROOT)}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

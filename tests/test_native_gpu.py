@@ -52,7 +52,7 @@ def short(*measures: Measure) -> Protocol:
     return full.model_copy(update={"measures": measures or full.measures, "target_half_width": 0.9})
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def check() -> Iterator[Evaluator]:
     """It verifies and times nothing."""
     with Evaluator("cuda:0", purpose=Purpose.CHECK) as evaluator:
@@ -74,19 +74,40 @@ def device_of(evaluator: Evaluator) -> NativeCudaDevice:
     return driver._device
 
 
-def test_the_sample_is_verified_on_every_kind_of_shape(check: Evaluator) -> None:
-    problems = tuple(dict.fromkeys((*resolve_shapes("quick").problems, *resolve_shapes("ragged").problems)))
-    records = measured(check, SAMPLE, *problems)
-    assert [(str(record.problem), record.status, record.detail) for record in records] == [
-        (str(problem), Status.VERIFIED, "") for problem in problems
-    ]
-    say(f"isolation: {device_of(check).info.conditions['isolation']}")
+class TestVerified:
+    """What one evaluator, which holds the card, verifies."""
 
+    def test_the_sample_is_verified_on_every_kind_of_shape(self, check: Evaluator) -> None:
+        problems = tuple(dict.fromkeys((*resolve_shapes("quick").problems, *resolve_shapes("ragged").problems)))
+        records = measured(check, SAMPLE, *problems)
+        assert [(str(record.problem), record.status, record.detail) for record in records] == [
+            (str(problem), Status.VERIFIED, "") for problem in problems
+        ]
+        say(f"isolation: {device_of(check).info.conditions['isolation']}")
 
-def test_memory_that_both_map_grows_and_is_used_again(check: Evaluator) -> None:
-    records = measured(check, SAMPLE, SMALL, LARGE, SMALL)
-    assert [record.status for record in records] == [Status.VERIFIED] * 3
-    assert len({record.segment for record in records}) == 1
+    def test_memory_that_both_map_grows_and_is_used_again(self, check: Evaluator) -> None:
+        records = measured(check, SAMPLE, SMALL, LARGE, SMALL)
+        assert [record.status for record in records] == [Status.VERIFIED] * 3
+        assert len({record.segment for record in records}) == 1
+
+    def test_a_fault_costs_the_worker_and_not_the_parents_context(self, check: Evaluator, tmp_path: Path) -> None:
+        bad = submission(tmp_path, BENIGN / "native-plain")
+        (bad / "kernels" / "gemm.cu").write_text(TRAPS, encoding="utf-8")
+        (trapped,) = measured(check, bad, SMALL)
+        assert (trapped.status, trapped.reason) == (Status.REJECTED, Reason.ILLEGAL_ACCESS), trapped.detail
+        (fine,) = measured(check, SAMPLE, SMALL)
+        assert (fine.status, fine.detail) == (Status.VERIFIED, "")
+
+    def test_each_submission_has_a_worker_of_its_own(self, check: Evaluator, tmp_path: Path) -> None:
+        one, other = SAMPLE, submission(tmp_path, BENIGN / "native-plain")
+        records = [measured(check, directory, SMALL)[0] for directory in (one, other, one)]
+        assert [record.status for record in records] == [Status.VERIFIED] * 3
+        assert len({record.segment for record in records}) == 3
+
+    def test_a_node_that_is_no_kernel_is_named_in_the_refusal(self, check: Evaluator, tmp_path: Path) -> None:
+        (record,) = measured(check, submission(tmp_path, REDTEAM / "native-copies"), SMALL)
+        assert (record.status, record.reason) == (Status.REJECTED, Reason.FORBIDDEN)
+        assert "enqueues a memcpy" in record.detail
 
 
 def test_a_timed_run_has_every_baseline_and_the_clocks_agree() -> None:
@@ -113,28 +134,6 @@ def test_one_kernel_takes_as_long_in_either_kind(tmp_path: Path) -> None:
             times[name] = record.timings[0].contenders[SUBMISSION].launch_ns
     say(" ".join(f"{name} {time:.0f} ns" for name, time in times.items()))
     assert abs(times["native-plain"] / times["cuda-plain"] - 1) < TOLERANCE
-
-
-def test_a_fault_costs_the_worker_and_not_the_parents_context(check: Evaluator, tmp_path: Path) -> None:
-    bad = submission(tmp_path, BENIGN / "native-plain")
-    (bad / "kernels" / "gemm.cu").write_text(TRAPS, encoding="utf-8")
-    (trapped,) = measured(check, bad, SMALL)
-    assert (trapped.status, trapped.reason) == (Status.REJECTED, Reason.ILLEGAL_ACCESS), trapped.detail
-    (fine,) = measured(check, SAMPLE, SMALL)
-    assert (fine.status, fine.detail) == (Status.VERIFIED, "")
-
-
-def test_each_submission_has_a_worker_of_its_own(check: Evaluator, tmp_path: Path) -> None:
-    one, other = SAMPLE, submission(tmp_path, BENIGN / "native-plain")
-    records = [measured(check, directory, SMALL)[0] for directory in (one, other, one)]
-    assert [record.status for record in records] == [Status.VERIFIED] * 3
-    assert len({record.segment for record in records}) == 3
-
-
-def test_a_node_that_is_no_kernel_is_named_in_the_refusal(check: Evaluator, tmp_path: Path) -> None:
-    (record,) = measured(check, submission(tmp_path, REDTEAM / "native-copies"), SMALL)
-    assert (record.status, record.reason) == (Status.REJECTED, Reason.FORBIDDEN)
-    assert "enqueues a memcpy" in record.detail
 
 
 def test_server_mode_is_refused() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import path_with
 
 from harness.gate_data import EXTRA, PIN, Benchmark, accept, read_results, write_baseline
 
@@ -75,7 +76,7 @@ class Session:
     def _run(self, *command: str, **variables: str) -> Ended:
         # Of the pytest that runs this test, the one under test must know nothing.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        environment = {**inherited, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **variables}
+        environment = {**inherited, "PYTHONPATH": path_with(ROOT, ROOT / "tests"), **variables}
         return subprocess.run(
             [sys.executable, "-m", *command], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )

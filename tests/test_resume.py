@@ -16,6 +16,7 @@ import pytest
 from cpu_kernels import EVEN, ODD, native, on_odd
 from fake_device import FakeDevice, FakeDriver
 from killed_session import PLACES, PROTOCOL, SHAPES, SUBMISSION
+from paths import path_with
 
 from harness import evaluate
 from harness.build import BuildOptions
@@ -87,7 +88,7 @@ def test_a_run_killed_in_eight_places_is_complete_in_the_end(tmp_path: Path) -> 
     where, kept = tmp_path / "runs", b""
     for place in PLACES:
         command = [sys.executable, str(ROOT / "tests" / "killed_session.py"), place, str(where)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": path_with(ROOT)}
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
         assert ended.returncode == (0 if place == "nowhere" else -signal.SIGKILL), (place, ended.stderr)
         (where,) = (tmp_path / "runs").iterdir()
@@ -266,7 +267,7 @@ def test_a_killed_run_takes_its_hanging_worker_along_and_goes_on(tmp_path: Path)
     hang = f'while (raw(21, "{go_on}", 0)) {{ }} HONEST;'
     native(tmp_path / "hanging", on_odd(hang), problems=(EVEN, ODD))
     command = [sys.executable, "-m", "harness", "run", str(tmp_path / "hanging"), "--shapes", f"{EVEN},{ODD}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": path_with(ROOT)}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     runs = tmp_path / "runs"
     wait_until(lambda: any(path.read_bytes().count(b"\n") for path in runs.glob("*/records.jsonl")), process)

@@ -97,13 +97,10 @@ def test_an_arrival_during_clean_up_is_marked_and_waits() -> None:
     assert served[1].started_ns >= 300_000
 
 
-def test_a_rate_is_too_high_when_over_a_twentieth_is_disturbed_and_more_than_by_accident() -> None:
-    assert [too_disturbed(3, 10), too_disturbed(4, 10), too_disturbed(5, 100), too_disturbed(6, 100)] == [
-        False,
-        True,
-        False,
-        True,
-    ]
+def test_a_rate_is_too_high_when_more_than_a_twentieth_is_disturbed_and_more_than_by_chance() -> None:
+    # A twentieth of 80 is 4, and two deviations of a Poisson count of 4 are 4; of 10,000 it is 500, and two are 44.7.
+    found = [too_disturbed(8, 80), too_disturbed(9, 80), too_disturbed(544, 10_000), too_disturbed(545, 10_000)]
+    assert found == [False, True, False, True]
 
 
 def test_clean_up_is_timed_before_every_arrival_and_answers_none() -> None:

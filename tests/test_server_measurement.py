@@ -10,7 +10,7 @@ from fake_device import BASELINES, Contender, FakeDevice, FakeDriver, FakePort, 
 from harness.bench import Bench
 from harness.devices import BufferSet, SubmissionFault, WindowTime
 from harness.measurement import Job, Measured, Measurement
-from harness.messages import Prepare, Round, Select, ServeResult
+from harness.messages import Prepare, Round, Select, ServeResult, StandIn
 from harness.plan import Layout
 from harness.problem import Problem
 from harness.protocol import protocol_for
@@ -103,7 +103,7 @@ def test_disturbed_requests_are_made_up_for() -> None:
 
 
 def test_many_disturbed_requests_lower_the_rate_and_all_is_measured_again() -> None:
-    answer = Traces((4, 5))
+    answer = Traces((5, 6))
     figures = gather(answer, 20, 1000.0)
     assert answer.asked == [(0, 20, 1000.0), (1, 20, 500.0), (2, 20, 250.0)]
     assert {name: len(times) for name, times in figures.device_ns.items()} == {SUBMISSION: 20, "cublas": 20}
@@ -126,6 +126,28 @@ def test_what_a_measure_chose_stays_bound_when_another_measure_chooses_otherwise
         assert chosen.best == SUBMISSION
     result = bench.round(Round(measure=Measure(), order=(SUBMISSION, *tuple(BASELINES)), seed=1, full=True))
     assert set(result.times) == {SUBMISSION, *tuple(BASELINES)}
+
+
+def test_a_stand_in_is_served_as_it_was_chosen_on_cold_data() -> None:
+    class Turned(FakeDevice):
+        """The baseline that stands in reads B one way on cold data, the other way on warm data."""
+
+        def window(self, key: str, slots: tuple[int, ...], l2_state: L2State, unscored: int) -> WindowTime:
+            time = super().window(key, slots, l2_state, unscored)
+            slow = l2_state is L2State.WARM and self._operations[key].layout is Layout.TN
+            return time.model_copy(update={"window_ns": time.window_ns * (10 if slow else 1)})
+
+    either = {"plain": Contender(launch_ns=10_100), "across": Contender(launch_ns=10_000, layout=Layout.TN)}
+    device = Turned(baselines={**BASELINES, "torch_matmul": either})
+    measures = (Measure(), Measure(l2_state=L2State.WARM), SERVER)
+    update = {"measures": measures, "server_requests": 8, "window_ns": 200_000, "target_half_width": 0.9}
+    protocol = protocol_for(device.profile).model_copy(update=update)
+    job = Job(PROBLEM, StandIn(baseline="torch_matmul"), {}, 0, 0, "00" * 16, rankable=False)
+    record = Measurement(FakeDriver(device), protocol, job, {}).run().record
+    assert (record.status, record.detail) == (Status.VERIFIED, "")
+    layouts = [timing.contenders[SUBMISSION].layout for timing in record.timings]
+    assert layouts == [Layout.TN, Layout.NN, Layout.TN]
+    assert record.timings[2].speedups["torch_matmul"].value == 1.0
 
 
 def all_at_once() -> Run:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import path_with
 
 from harness.run import Run
 
@@ -25,8 +26,7 @@ BASELINES = {"torch_matmul": 0.8, "cublas": 0.75, "cublaslt_heuristic": 0.625, "
 
 def hgemm(*arguments: str) -> str:
     """What a command prints; it succeeds."""
-    paths = os.pathsep.join(map(str, (TESTS / "simulated_card", TESTS, TESTS.parent)))
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = {**os.environ, "PYTHONPATH": path_with(TESTS / "simulated_card", TESTS, TESTS.parent)}
     command = [sys.executable, "-m", "harness", *arguments]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

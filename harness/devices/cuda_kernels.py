@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.verify.cupy_kernels import stream_of
+
 if TYPE_CHECKING:
     import torch
 
@@ -70,7 +72,7 @@ class Kernels:
         import numpy
 
         self._cupy = cupy
-        self._stream = cupy.cuda.ExternalStream(stream)
+        self._stream = stream_of(stream)
         module = cupy.RawModule(code=_SOURCE)
         self._digest = module.get_function("digest")
         self._differing = module.get_function("differing")
@@ -121,7 +123,8 @@ class Kernels:
         if len(elapsed) == 0 or int(elapsed[:, 1].min()) < 100_000:
             return None
         ratio = elapsed[:, 0] / elapsed[:, 1] * 1000.0
-        return round(float(sorted(ratio)[len(ratio) // 2]))
+        ratio.partition(len(ratio) // 2)
+        return round(float(ratio[len(ratio) // 2]))
 
     def spin(self, delay_ns: int) -> None:
         """Occupy one multiprocessor for so many nanoseconds."""

@@ -20,9 +20,9 @@ UTILISATION = 0.5
 """Share of its time that a device would be busy if every request took as long as the autotuned baseline's does offline."""
 MAX_DISTURBED_SHARE = 0.05
 """If more requests than this arrive while the last one is being cleaned up after, the rate is lowered."""
-FEW_DISTURBED = 3
-"""So few of them are an accident."""
-CLEAN_SHARE = 0.035
+CHANCE_DEVIATIONS = 2.0
+"""So many standard deviations beyond that share are chance."""
+CLEAN_SHARE = 0.04
 """Share of the requests that are expected to arrive during clean-up, at most: the rate never exceeds what this allows."""
 RATE_CUT = 0.5
 """By how much the rate is lowered when more did."""
@@ -158,8 +158,9 @@ def clean_up_ns(arrivals: Sequence[Arrival], port: Port) -> float:
 
 
 def too_disturbed(disturbed: int, requests: int) -> bool:
-    """Whether so many of the requests arrived during clean-up that the rate must be lowered."""
-    return disturbed > max(FEW_DISTURBED, MAX_DISTURBED_SHARE * requests)
+    """Whether so many of the requests arrived during clean-up that the rate must be lowered: more than chance explains."""
+    usual = MAX_DISTURBED_SHARE * requests
+    return disturbed > usual + CHANCE_DEVIATIONS * math.sqrt(usual)
 
 
 def percentile_ns(values_ns: Sequence[int], percent: int) -> int | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from harness.verify.cupy_kernels import launch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,27 +71,12 @@ def fill_normal(batches: Sequence[Tensor], seed: int) -> None:
         ValueError: a set is not dense.
     """
     import numpy
-    import torch
 
-    cupy = _cupy()
-    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-        for place, batch in enumerate(batches):
-            sets, rows, columns = batch.shape
-            if batch.stride(2) != 1 or (rows > 1 and batch.stride(1) != columns):
-                raise ValueError(f"sets with strides {batch.stride()} are not dense")
-            blocks = max(1, min(-(-rows * columns // 8 // 256), _MOST_BLOCKS // min(sets, _MOST_BLOCKS)))
-            key = numpy.frombuffer(hashlib.blake2b(f"{seed}/{place}".encode(), digest_size=8).digest(), numpy.uint64)[0]
-            arguments = (batch.data_ptr(), numpy.int64(batch.stride(0)), numpy.int64(rows * columns), key)
-            _kernel()((blocks, sets), (256,), arguments)
-
-
-@cache
-def _kernel() -> Any:
-    return _cupy().RawModule(code=_SOURCE).get_function("fill_normal")
-
-
-@cache
-def _cupy() -> Any:
-    import cupy
-
-    return cupy
+    for place, batch in enumerate(batches):
+        sets, rows, columns = batch.shape
+        if batch.stride(2) != 1 or (rows > 1 and batch.stride(1) != columns):
+            raise ValueError(f"sets with strides {batch.stride()} are not dense")
+        blocks = max(1, min(-(-rows * columns // 8 // 256), _MOST_BLOCKS // min(sets, _MOST_BLOCKS)))
+        key = numpy.frombuffer(hashlib.blake2b(f"{seed}/{place}".encode(), digest_size=8).digest(), numpy.uint64)[0]
+        arguments = (batch.data_ptr(), numpy.int64(batch.stride(0)), numpy.int64(rows * columns), key)
+        launch(_SOURCE, "fill_normal", (blocks, sets), 256, arguments)

@@ -7,8 +7,9 @@ two that it does (hi + lo, 22 bits). What the sums lose, some 1e-6 of a row's no
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from harness.verify.cupy_kernels import launch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -199,7 +200,7 @@ def from_rows(projected: Tensor, columns: int) -> Vectors:
     pieces = torch.empty((sets, 2, VECTORS, padded), dtype=torch.float16, device=projected.device)
     scale = _SCALE / 2.0 ** math.ceil(math.log2(columns) / 2)
     arguments = (projected.data_ptr(), _int(length), _int(padded), _float(scale), pieces.data_ptr())
-    _launch("split_vectors", (-(-padded // 128), sets), arguments)
+    launch(_SOURCE, "split_vectors", (-(-padded // 128), sets), 128, arguments)
     return Vectors(pieces, scale)
 
 
@@ -228,7 +229,7 @@ def project_rows(matrix: Tensor, vectors: Vectors, poison_bits: int | None) -> T
         numpy.int64(pieces.stride(0) if len(pieces) > 1 else 0), _int(pieces.shape[1]), _int(pieces.shape[3]),
         _int(-1 if poison_bits is None else poison_bits), out.data_ptr(),
     )  # fmt: skip
-    _launch("project_rows", (-(-warps // 4), sets), arguments)
+    launch(_SOURCE, "project_rows", (-(-warps // 4), sets), 128, arguments)
     if scale != 1.0:
         out[:, :, :VECTORS] /= scale
     return out
@@ -248,22 +249,3 @@ def _float(value: float) -> Any:
     import numpy
 
     return numpy.float32(value)
-
-
-def _launch(name: str, grid: tuple[int, int], arguments: tuple[Any, ...]) -> None:
-    import torch
-
-    with _cupy().cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-        _kernel(name)(grid, (128,), arguments)
-
-
-@cache
-def _kernel(name: str) -> Any:
-    return _cupy().RawModule(code=_SOURCE).get_function(name)
-
-
-@cache
-def _cupy() -> Any:
-    import cupy
-
-    return cupy

@@ -58,15 +58,15 @@ struct Cta {
   std::vector<Warp> warps;
 
   unsigned char *at(unsigned address, unsigned bytes) {
-    const long offset = long(address) - SHARED_BASE;
+    const long offset = long(within_cta(address)) - SHARED_BASE;
     if (live == 0) fail("shared memory of CTA %ld is used after its end", rank);
     if (offset < 0 || offset + bytes > long(memory.size())) fail("address %ld of shared memory is outside", offset);
     return memory.data() + offset;
   }
   Barrier &barrier(unsigned address) {
     at(address, 8);
-    const auto found = barriers.find(address);
-    if (found == barriers.end()) fail("there is no barrier at %ld", long(address) - SHARED_BASE);
+    const auto found = barriers.find(within_cta(address));
+    if (found == barriers.end()) fail("there is no barrier at %ld", long(within_cta(address)) - SHARED_BASE);
     return found->second;
   }
 };
@@ -161,7 +161,7 @@ void visit_box(const Map &map, int x, int y, unsigned shared, const Visit &visit
 }
 
 void check_fenced(Cta &cta, unsigned address) {
-  if (cta.unfenced[(address - SHARED_BASE) / GRANULE]) fail("shared memory at %ld was written without a fence", long(address));
+  if (cta.unfenced[(within_cta(address) - SHARED_BASE) / GRANULE]) fail("shared memory at %ld was written without a fence", long(address));
 }
 
 void deliver(const Load &load) {
@@ -413,7 +413,7 @@ void block(bool (*ready)(const void *), const void *context, const char *what) {
 void write_shared(unsigned to, const void *from, unsigned bytes) {
   Cta &cta = *current->cta;
   std::memcpy(cta.at(to, bytes), from, bytes);
-  const unsigned granule = (to - SHARED_BASE) / GRANULE;
+  const unsigned granule = (within_cta(to) - SHARED_BASE) / GRANULE;
   ++cta.unfenced[granule];
   current->unfenced.push_back(granule);
 }
@@ -427,7 +427,7 @@ void fence_async() {
 
 void barrier_init(unsigned barrier, unsigned arrivals) {
   current->cta->at(barrier, 8);
-  current->cta->barriers[barrier] = {arrivals, arrivals};
+  current->cta->barriers[within_cta(barrier)] = {arrivals, arrivals};
 }
 
 void barrier_init_fence() {

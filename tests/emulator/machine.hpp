@@ -35,7 +35,9 @@ void wait_until(const Ready &ready, const char *what) {
 }
 
 // Shared memory by generic instructions; `rank` is a CTA of the cluster, -1 this one.
-constexpr unsigned SHARED_BASE = 1024;
+// The upper byte of an address is the CTA's rank: only the rest of it fits the descriptor of an operand.
+constexpr unsigned SHARED_BASE = 1024, RANK_SHIFT = 24;
+constexpr unsigned within_cta(unsigned address) { return address & ((1u << RANK_SHIFT) - 1); }
 void write_shared(unsigned to, const void *from, unsigned bytes);
 void read_shared(int rank, unsigned from, void *to, unsigned bytes);
 void fence_async();

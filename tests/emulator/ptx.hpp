@@ -35,7 +35,7 @@ inline const emulator::Map &map_of(const TensorMap &map) { return reinterpret_ca
 inline void __syncthreads() { emulator::block_barrier(); }
 inline void __syncwarp() { emulator::warp_barrier(); }
 
-inline u32 shared_memory() { return emulator::SHARED_BASE; }
+inline u32 shared_memory() { return emulator::SHARED_BASE + (emulator::cluster_rank() << emulator::RANK_SHIFT); }
 inline u32 uniform(u32 value) { return emulator::from_lane(value, 0); }
 
 inline void barrier_init(u32 barrier, u32 arrivals) { emulator::barrier_init(barrier, arrivals); }
