@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from agents.config import Cache, Family, KernelConfig, Split, Store
 from agents.families import ws_persistent
+from agents.families.common import clusters_at_once
 from agents.space import Space
 from harness.problem import Problem
 from harness.profiles import DeviceProfile
@@ -22,7 +23,11 @@ CLOCKS_PER_NS = 1.7
 """Of a multiprocessor that works: the power limit keeps it below its maximum."""
 LAUNCH_NS = 1300.0
 """From one operation to the next where both are small."""
-SECOND_KERNEL_NS = 900.0
+SECOND_KERNEL_NS = 3000.0
+SECOND_KERNEL_NS_PER_BYTE = 0.06
+"""Of the sums of one tile, which a first kernel writes and the second waits for."""
+ADDING_NS = 1400.0
+"""From the last CTA's sums to C, where all add to the same memory."""
 LOAD_LATENCY = 1100.0
 """Clocks from the first request of cold data to its arrival."""
 REGISTERS_END = 350.0
@@ -76,7 +81,8 @@ def estimate_ns(config: KernelConfig, problem: Problem, device: DeviceProfile) -
     """Nanoseconds that a configuration takes for a problem with cold data, by the model."""
     tiles = config.tiles(problem) * config.cluster_ctas
     ctas = tiles * config.splits
-    slots = device.sm_count // config.cluster_ctas * config.cluster_ctas
+    sharing = config.cluster_ctas * (config.splits if config.split is Split.CLUSTER else 1)
+    slots = clusters_at_once(config, device) // config.ctas_per_sm * sharing
     together = min(config.ctas_per_sm, max(1, math.ceil(ctas / slots)))
     work = _work(config, problem, together)
     prologue = PROLOGUE.get(config.family, USUAL_PROLOGUE) + (CLUSTER_PROLOGUE if config.cluster_ctas > 1 else 0.0)
@@ -96,9 +102,18 @@ def estimate_ns(config: KernelConfig, problem: Problem, device: DeviceProfile) -
     return total + _adding_up_ns(config, problem, device)
 
 
-def ranked(space: Space, problem: Problem, most: int) -> list[KernelConfig]:
-    """The legal configurations that promise most, best first; the best of each mechanism is among them."""
+def ranked(space: Space, problem: Problem, most: int, distinct: bool = False) -> list[KernelConfig]:
+    """The legal configurations that promise most, best first; the best of each mechanism is among them.
+
+    Args:
+        space: all configurations.
+        problem: what they shall compute.
+        most: how many.
+        distinct: only the best of those that divide the problem alike.
+    """
     order = sorted((estimate_ns(config, problem, space.device), space.index[config]) for config in space.legal(problem))
+    if distinct:
+        order = list({space.designs[index]: (estimate, index) for estimate, index in reversed(order)}.values())[::-1]
     firsts: dict[Hashable, tuple[float, int]] = {}
     for estimate, index in order:
         if estimate <= HOPELESS * order[0][0]:
@@ -114,12 +129,14 @@ def _mechanism(config: KernelConfig) -> Hashable:
     return (config.family if config.split is Split.NONE else config.split, config.accumulator)
 
 
-def ranked_all(space: Space, problems: Sequence[Problem], most: int) -> dict[Problem, list[KernelConfig]]:
+def ranked_all(
+    space: Space, problems: Sequence[Problem], most: int, distinct: bool = False
+) -> dict[Problem, list[KernelConfig]]:
     """`ranked` of every problem, on all processors where there are many."""
     if len(problems) < WORTH_PROCESSES:
-        return {problem: ranked(space, problem, most) for problem in problems}
+        return {problem: ranked(space, problem, most, distinct) for problem in problems}
     with ProcessPoolExecutor(initializer=_open_space, initargs=(space.device,)) as pool:
-        found = pool.map(functools.partial(_ranked_indices, most), problems, chunksize=8)
+        found = pool.map(functools.partial(_ranked_indices, most, distinct), problems, chunksize=8)
         return {problem: [space.configs[index] for index in indices] for problem, indices in zip(problems, found, strict=True)}
 
 
@@ -133,9 +150,9 @@ def _open_space(device: DeviceProfile) -> None:
     _space = Space(device)
 
 
-def _ranked_indices(most: int, problem: Problem) -> list[int]:
+def _ranked_indices(most: int, distinct: bool, problem: Problem) -> list[int]:
     assert _space is not None
-    return [_space.index[config] for config in ranked(_space, problem, most)]
+    return [_space.index[config] for config in ranked(_space, problem, most, distinct)]
 
 
 def _work(config: KernelConfig, problem: Problem, together: int) -> Work:
@@ -204,7 +221,7 @@ def _adding_up_ns(config: KernelConfig, problem: Problem, device: DeviceProfile)
         return EXCHANGE / CLOCKS_PER_NS + exchanged / l2_bytes_per_ns
     if config.split is Split.ATOMIC:
         added_ns = ATOMIC_COST * everything / (l2_bytes_per_ns * device.sm_count)
-        return 700.0 + 2 * tile_bytes / l2_bytes_per_ns + added_ns
+        return ADDING_NS + 2 * tile_bytes / l2_bytes_per_ns + added_ns
     if config.split is Split.KERNEL:
-        return SECOND_KERNEL_NS + everything / (l2_bytes_per_ns * device.sm_count)
-    return 700.0 + tile_bytes * config.splits / l2_bytes_per_ns + everything / (l2_bytes_per_ns * device.sm_count)
+        return SECOND_KERNEL_NS + SECOND_KERNEL_NS_PER_BYTE * tile_bytes + everything / (l2_bytes_per_ns * device.sm_count)
+    return ADDING_NS + tile_bytes * config.splits / l2_bytes_per_ns + everything / (l2_bytes_per_ns * device.sm_count)

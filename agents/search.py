@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.analytic import ranked_all
+from agents.analytic import estimate_ns, ranked_all
 from agents.config import KernelConfig
 from agents.families.common import Source
 from agents.journal import Final, Heat, Journal, Segment
@@ -32,10 +32,14 @@ Progress = Callable[[str], None]
 class Effort(NamedTuple):
     """How much is measured."""
 
-    candidates: int = 48
-    """Configurations of a problem that are timed briefly at most."""
+    candidates: int = 32
+    """Configurations of a problem that are timed briefly, each of which divides it otherwise."""
+    variants: int = 16
+    """Then so many that divide it as the fastest of them do."""
+    leaders: int = 3
+    """Which are so many."""
     batch: int = 8
-    """Of which so many before the next problem has its turn."""
+    """Configurations after which the next problem has its turn."""
     finalists: int = 3
     """Configurations of a problem that are verified and timed against the anchor."""
     margin: float = 1.10
@@ -53,7 +57,7 @@ class Search:
         self.journal = journal
         self.effort = effort
         self.artifacts: dict[str, Path] = {}
-        self._candidates = ranked_all(space, problems, effort.candidates)
+        self._candidates = ranked_all(space, problems, effort.candidates, distinct=True)
         self._heats: dict[Problem, dict[KernelConfig, Heat]] = defaultdict(dict)
         self._finals: dict[Problem, dict[KernelConfig, Final]] = defaultdict(dict)
         self._dangerous: set[str] = set()
@@ -71,7 +75,7 @@ class Search:
         sources: dict[str, Source] = {}
         kernels: dict[str, Kernel] = {}
         for problem, configs in self._candidates.items():
-            for config in configs:
+            for config in (variant for first in configs for variant in self.space.variants(first, problem)):
                 if any(name not in kernels for name in kernels_for(config, problem)):
                     sources.update({source.name: source for source in sources_for(config, problem)})
                     kernels.update(plan_for(config, problem, self.space.device).kernels)
@@ -118,6 +122,21 @@ class Search:
                 for config in self._candidates[problem][start : start + self.effort.batch]:
                     if config not in self._heats[problem] and self._is_measurable(config, problem):
                         yield problem, config
+        for _ in range(0, self.effort.variants, self.effort.batch):
+            for problem in self.problems:
+                for config in self._next_variants(problem):
+                    yield problem, config
+
+    def _next_variants(self, problem: Problem) -> list[KernelConfig]:
+        """A batch of those that divide the problem as its fastest configurations do and were not timed yet."""
+        heats = self._heats[problem]
+        had = sum(config not in self._candidates[problem] for config in heats)
+        most = max(0, min(self.effort.batch, self.effort.variants - had))
+        timed = {config: heat.launch_ns for config, heat in heats.items() if heat.launch_ns is not None}
+        leaders = sorted(timed, key=lambda config: timed[config])[: self.effort.leaders]
+        found = dict.fromkeys(variant for leader in leaders for variant in self.space.variants(leader, problem))
+        left = [c for c in found if c not in heats and self._is_measurable(c, problem)]
+        return sorted(left, key=lambda config: estimate_ns(config, problem, self.space.device))[:most]
 
     def _next_finals(self) -> Iterator[tuple[Problem, KernelConfig]]:
         """First every problem's fastest, then every problem's second, and so on; a wrong one makes room for the next."""

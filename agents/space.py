@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
 from types import ModuleType
 from typing import NamedTuple
 
@@ -167,6 +168,15 @@ class Space:
         found = (config for family in FAMILIES.values() for config in family.configs())
         self.configs: tuple[KernelConfig, ...] = tuple(dict.fromkeys(c for c in found if not broken_rules(c, device)))
         self.index: Mapping[KernelConfig, int] = {config: index for index, config in enumerate(self.configs)}
+        self.designs: tuple[Hashable, ...] = tuple(_design(config) for config in self.configs)
+        self._of_design: dict[Hashable, list[KernelConfig]] = defaultdict(list)
+        for config, design in zip(self.configs, self.designs, strict=True):
+            self._of_design[design].append(config)
+
+    def variants(self, config: KernelConfig, problem: Problem) -> tuple[KernelConfig, ...]:
+        """The legal configurations that divide a problem as this one does; itself among them."""
+        found = self._of_design[_design(config)]
+        return tuple(each for each in found if all(rule.holds(each, problem) for rule in PROBLEM_RULES))
 
     def mask(self, problem: Problem) -> tuple[bool, ...]:
         """Per configuration, whether it is legal for a problem. At least one is."""
@@ -230,6 +240,14 @@ def registers(config: KernelConfig, device: DeviceProfile) -> int:
     if persistent and config.warpgroups in REGISTERS:
         return REGISTERS[config.warpgroups][1] if config.ctas_per_sm == 1 else 0
     return min(255, device.registers_per_sm // (config.threads * config.ctas_per_sm) // 8 * 8)
+
+
+def _design(config: KernelConfig) -> Hashable:
+    """How a configuration divides the work. Layout, orientation, raster, hints and the way out of C are left open."""
+    p, q = (config.bm, config.cluster_p), (config.bn, config.cluster_q)
+    tile = (q, p) if config.swapped else (p, q)
+    ctas = (config.warpgroups, config.ping_pong, config.ctas_per_sm, config.split, config.splits)
+    return (config.family, *tile, config.bk, *ctas, config.accumulator)
 
 
 def _uses_wgmma(config: KernelConfig) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from factories import make_record
 from fake_device import Contender, FakeDevice, FakeDriver, plan
 
+from agents.analytic import estimate_ns
 from agents.config import KernelConfig, Split
 from agents.export import Title, export
 from agents.journal import Final, Heat, Journal, Segment, read_journal
@@ -29,7 +30,7 @@ H200 = load_profile("h200")
 PROTOCOL = protocol_for(H200, Purpose.SCREEN)
 PROBLEMS = (Problem.parse("64x64x64"), Problem.parse("512x512x512"))
 CONFIG = KernelConfig.model_validate({"family": "latency", "layout": "TN", "bm": 64, "bn": 64, "stages": 2})
-EFFORT = Effort(candidates=6, batch=2, finalists=2, margin=2.0)
+EFFORT = Effort(candidates=6, variants=0, batch=2, finalists=2, margin=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,29 @@ def test_every_problem_has_its_turn_and_the_fastest_are_verified(tmp_path: Path,
     assert winners(lines) == {problem: final.config for problem, final in best.items()}
 
 
+def test_after_every_way_to_divide_a_problem_the_variants_of_the_fastest_are_timed(tmp_path: Path, space: Space) -> None:
+    def timed(effort: Effort) -> list[KernelConfig]:
+        screener = FakeScreener()
+        with Journal(tmp_path / "search.jsonl") as journal:
+            search = Search(space, PROBLEMS[1:], journal, effort)
+            possible = (each for first in search._candidates[PROBLEMS[1]] for each in space.variants(first, PROBLEMS[1]))
+            search.artifacts = {name: tmp_path / name for config in possible for name in kernels_for(config, PROBLEMS[1])}
+            search.run(screener, None)
+        return list(search._heats[PROBLEMS[1]])
+
+    effort = EFFORT._replace(variants=3, leaders=6)
+    found = timed(effort)
+    firsts, variants = found[:6], found[6:]
+    assert len({space.designs[space.index[config]] for config in firsts}) == 6
+    # The simulated times rise from one heat to the next, so with six leaders the order is that of the model.
+    siblings = {each for leader in firsts for each in space.variants(leader, PROBLEMS[1])} - set(firsts)
+    order = sorted((estimate_ns(each, PROBLEMS[1], H200), space.index[each], each) for each in siblings)
+    assert len(order) > 3
+    assert [estimate_ns(each, PROBLEMS[1], H200) for each in variants] == [estimate for estimate, *_ in order[:3]]
+    assert set(variants) < siblings
+    assert timed(effort) == found
+
+
 def test_going_on_repeats_nothing(tmp_path: Path, space: Space) -> None:
     search_in(tmp_path, space, FakeScreener())
     path = tmp_path / "search.jsonl"
@@ -150,7 +174,9 @@ def test_build_leaves_out_what_spills_and_fills_the_cache(tmp_path: Path, space:
     with Journal(tmp_path / "search.jsonl") as journal:
         search = Search(space, PROBLEMS[:1], journal, Effort(candidates=3))
         search.build(tmp_path / "sources")
-    assert set(search.artifacts) == names(search)
+    assert set(search.artifacts) >= names(search)
+    variants = {each for first in search._candidates[PROBLEMS[0]] for each in space.variants(first, PROBLEMS[0])}
+    assert set(search.artifacts) == {name for config in variants for name in kernels_for(config, PROBLEMS[0])}
     assert all(path.is_file() for path in search.artifacts.values())
 
 

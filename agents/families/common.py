@@ -17,6 +17,8 @@ from harness.problem import Problem, Track
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from harness.profiles import DeviceProfile
+
 ENTRY = "hgemm"
 
 SIDES = tuple((layout, swapped) for layout in Layout for swapped in (False, True))
@@ -28,6 +30,11 @@ RESERVED_BYTES = 1024
 MOST_STAGES = 8
 ALIGNMENT_BYTES = 256
 """Between parts of a workspace."""
+
+
+IDLE = {2: 0, 4: 12, 8: 20}
+"""Multiprocessors that clusters of so many CTAs leave without work on an H200, at least: a cluster lies within one GPC, whose
+multiprocessors are seldom a multiple, and 32 clusters of four or 16 of eight were seen to take twice as long as 30 or 8."""
 
 
 class Source(NamedTuple):
@@ -123,6 +130,13 @@ def deepest(config: KernelConfig, most: int = MOST_STAGES) -> KernelConfig:
         if deep.shared_bytes <= room:
             return deep
     return config
+
+
+def clusters_at_once(config: KernelConfig, device: DeviceProfile) -> int:
+    """Clusters that the device holds together, or CTAs without one: who waits for the end of another doubles the time."""
+    size = config.cluster_ctas * (config.splits if config.split is Split.CLUSTER else 1)
+    idle = next((idle for most, idle in IDLE.items() if size <= most), IDLE[8]) if size > 1 else 0
+    return max(1, (device.sm_count - idle) // size) * config.ctas_per_sm
 
 
 def maps(config: KernelConfig, problem: Problem) -> tuple[TensorMap, TensorMap]:

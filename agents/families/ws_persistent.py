@@ -42,6 +42,8 @@ TILES = (
 """Widths between powers of two fill the last wave better."""
 WIDE = (Tiles(2, False, 128, (256,)), Tiles(2, False, 256, (128,)))
 """For clusters of four, which read less from L2 and leave some multiprocessors without work."""
+SLENDER = (Tiles(1, False, 64, (16, 32, 64, 128)),)
+"""For products with one short side: a cluster reads it once, and the long side is spread over all multiprocessors."""
 STREAMED = (Tiles(2, False, 128, (128, 192, 256)), Tiles(2, False, 256, (128,)), Tiles(2, True, 128, (128, 192)))
 """Where CTAs share the tiles that fill no whole wave."""
 HALVES = (
@@ -56,8 +58,6 @@ GROUPS = (4, 8, 16)
 FEW_GROUPS = GROUPS[:2]
 SLIM = 2
 """Rounds of panels of C that are on their way out at once: two leave most room for the ring."""
-GPC = 16
-"""Multiprocessors of a GPC that are surely at work; a cluster lies within one."""
 EXCHANGED_K = 160
 """K that a tile multiplies in the time in which its sums are read: at N times of it, more than √N CTAs a tile cost time."""
 
@@ -80,17 +80,12 @@ def configs() -> Iterator[KernelConfig]:
             yield from (_variant(base, (1, 1), store=Store.DIRECT, buffers=0, group=group) for group in GROUPS)
     for base, cluster, group in product(_bases(WIDE), FOURS, FEW_GROUPS):
         yield _variant(base, cluster, group=group)
+    for base, cluster in product(_bases(SLENDER), (*CLUSTERS, *FOURS[1:])):
+        yield _variant(base, cluster, group=GROUPS[0])
     for base, cluster, group in product(_bases(STREAMED), CLUSTERS, FEW_GROUPS):
         yield _variant(base, cluster, group=group, split=Split.STREAM)
     for base, cluster, group in product(_bases(HALVES), CLUSTERS, FEW_GROUPS):
         yield _variant(base, cluster, group=group, accumulator=Track.F16)
-
-
-def clusters_at_once(config: KernelConfig, device: DeviceProfile) -> int:
-    """Clusters of a persistent launch that the device holds together: one that waits for another's end doubles the time."""
-    if config.cluster_ctas <= 2:
-        return device.sm_count * config.ctas_per_sm // config.cluster_ctas
-    return max(1, device.sm_count // GPC * (GPC // config.cluster_ctas))
 
 
 def stream(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Stream:
@@ -99,7 +94,7 @@ def stream(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Str
     Where the last wave is not full, it and the one before are streamed, so that each cluster has between one tile and two, and
     a tile seldom more than two clusters. This is two-tile stream-K (Osama et al. 2023, arXiv 2301.03598).
     """
-    tiles, most = config.tiles(problem), clusters_at_once(config, device)
+    tiles, most = config.tiles(problem), common.clusters_at_once(config, device)
     if config.split is not Split.STREAM:
         return Stream(min(tiles, most), 0)
     if tiles < most:

@@ -1,5 +1,5 @@
 // Generated from agents/templates/tiled.cu.j2 for this configuration; edit the template instead.
-// {"family":"splitk","layout":"TN","swapped":true,"bm":128,"bn":128,"stages":7,"warpgroups":2,"split":"kernel","store":"direct"}
+// {"family":"splitk","layout":"TN","swapped":true,"bm":64,"bn":128,"stages":8,"split":"cluster","splits":6,"store":"direct"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -288,15 +288,15 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 128;
+constexpr int BM = 64;
 constexpr int BN = 128;
 constexpr int BK = 64;
-constexpr int STAGES = 7;
+constexpr int STAGES = 8;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
 constexpr int CLUSTER_Q = 1;
-constexpr int WARPGROUPS = 2;  // that multiply
+constexpr int WARPGROUPS = 1;  // that multiply
 constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
 
 constexpr int P_BYTES = BM * BK * 2;
@@ -328,7 +328,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 229376;
+  u32 barriers = ring + 196608;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -561,22 +561,28 @@ __device__ __forceinline__ void store_total(const Output &out, int p, int q, int
   store_pairs(out, p + block * 64, q + index % (BN / 8) * 8, upper, lower);
 }
 
-// The sums of one split of one tile in the workspace.
-__device__ __forceinline__ Four *part(Four *workspace, u32 tile, int splits, int split) {
-  return workspace + (static_cast<size_t>(tile) * splits + split) * FOURS * MULTIPLIERS + threadIdx.x;
+constexpr int SPLITS = 6;
+
+// Over shared memory that nothing else uses any more: every CTA adds up and stores a part of the tile.
+__device__ __forceinline__ void share(const Sums &sums, u32 shared) {
+#pragma unroll
+  for (int index = 0; index < FOURS; ++index) {
+    store_shared(shared + (index * MULTIPLIERS + threadIdx.x) * 16, four_of(sums, index));
+  }
 }
 
-// The second kernel: one CTA per tile and four.
-extern "C" __global__ void __launch_bounds__(MULTIPLIERS)
-    reduce(Four *workspace, u16 *c, int rows, int columns, int stride, int tiles_p, int tiles_q, int group, int splits) {
-  const Output out = {rows, columns, stride, c};
-  const Place at = place(blockIdx.x, tiles_p, tiles_q, group, Peers());
-  const Four *from = part(workspace, blockIdx.x, splits, 0) + blockIdx.y * MULTIPLIERS;
-  wait_for_previous();
-  Four total = load_global(from);
-#pragma unroll 8
-  for (int split = 1; split < splits; ++split) add(total, load_global(from + split * FOURS * MULTIPLIERS));
-  store_total(out, at.p, at.q, blockIdx.y, total);
+__device__ __forceinline__ void store_part(const Output &out, int p, int q, u32 shared, int rank) {
+#pragma unroll 2
+  for (int index = FOURS * rank / SPLITS; index < FOURS * (rank + 1) / SPLITS; ++index) {
+    Four parts[SPLITS];
+#pragma unroll
+    for (int other = 0; other < SPLITS; ++other) {
+      parts[other] = load_from(shared + (index * MULTIPLIERS + threadIdx.x) * 16, other);
+    }
+#pragma unroll
+    for (int other = 1; other < SPLITS; ++other) add(parts[0], parts[other]);
+    store_total(out, p, q, index, parts[0]);
+  }
 }
 
 // One tile per CTA, over all of K or over one of gridDim.z ranges of it. The last warp loads, the warpgroups before it multiply.
@@ -586,7 +592,7 @@ constexpr int THREADS = WARPGROUPS * 128 + 32;
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
           u16 *c, int rows, int columns, int stride,
-          int stages, int tiles_p, int tiles_q, int group, Four *workspace) {
+          int stages, int tiles_p, int tiles_q, int group) {
   const Memory memory;
   const Peers peers;
   const Place at = place(blockIdx.x, tiles_p, tiles_q, group, peers);
@@ -605,7 +611,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fence_async();
   }
   __syncthreads();
-  let_next_start();
 
   if (warpgroup == WARPGROUPS) {
     if (threadIdx.x == WARPGROUPS * 128) {
@@ -617,15 +622,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       }
     }
     __syncwarp();
+    cluster_barrier();
   } else {
     Sums sums;
     Turn turn;
     multiply_stages(sums, memory, turn, count, warpgroup * (64 * BLOCKS), [] {},
                     [&](u32 stage) { release(memory, stage, peers); });
-    Four *mine = part(workspace, blockIdx.x, splits, split);
-#pragma unroll
-    for (int index = 0; index < FOURS; ++index) {
-      store_global(mine + index * MULTIPLIERS, four_of(sums, index));
-    }
+    const Output out = {rows, columns, stride, c};
+    named_barrier<MULTIPLIERS>(1);  // The sums take the ring's place, which everybody must have read.
+    share(sums, memory.ring);
+    cluster_barrier();
+    store_part(out, at.p, at.q, memory.ring, split);
   }
+  cluster_barrier();  // The others may still read this CTA's sums.
 }

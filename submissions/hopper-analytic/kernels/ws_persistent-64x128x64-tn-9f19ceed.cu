@@ -1,5 +1,5 @@
-// Generated from agents/templates/tiled.cu.j2 for this configuration; edit the template instead.
-// {"family":"splitk","layout":"TN","bm":64,"bn":128,"stages":8,"split":"kernel","store":"direct"}
+// Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
+// {"family":"ws_persistent","layout":"TN","bm":64,"bn":128,"stages":8,"warpgroups":2,"ping_pong":true,"cluster_q":2,"buffers":2}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -295,8 +295,8 @@ constexpr int STAGES = 8;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
-constexpr int CLUSTER_Q = 1;
-constexpr int WARPGROUPS = 1;  // that multiply
+constexpr int CLUSTER_Q = 2;
+constexpr int WARPGROUPS = 2;  // that multiply
 constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
 
 constexpr int P_BYTES = BM * BK * 2;
@@ -328,7 +328,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 196608;
+  u32 barriers = ring + 229376;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -502,130 +502,182 @@ __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
 struct Output {
   int rows, columns;  // of C as P and Q have it
   int stride;         // numbers from one row of C to the next
-  u16 *c;
+  const TensorMap *map;
 };
 
-// Two sums that are neighbours along Q.
-__device__ __forceinline__ void store_pair(const Output &out, int p, int q, u32 both) {
-  if (p >= out.rows) return;
-  if constexpr (SWAPPED) {
-    u16 *to = out.c + static_cast<size_t>(q) * out.stride + p;
-    if (q < out.columns) *to = static_cast<u16>(both);
-    if (q + 1 < out.columns) to[out.stride] = static_cast<u16>(both >> 16);
-  } else {
-    u16 *to = out.c + static_cast<size_t>(p) * out.stride + q;
-    if (q < out.columns) *reinterpret_cast<u32 *>(to) = both;
+constexpr int PANEL = 64;  // rows of Q whose sums are stored together
+constexpr int PANELS = BN / PANEL;
+constexpr int PANEL_BYTES = 64 * PANEL * 2;
+constexpr int BUFFERS = 2;  // panels in shared memory, per warpgroup
+constexpr int ROUND = 1;  // panels that are written between two barriers: 64 rows of Q where they are narrow
+
+// Where TMA expects the byte at `offset` of an aligned panel whose lines are LINE bytes long: 16-byte pieces change places.
+template <int LINE>
+__device__ __forceinline__ u32 swizzled(u32 offset) {
+  return offset ^ (offset >> 3 & (LINE - 16));
+}
+
+// Writes the sums of one panel as C has them: rows of P or, swapped, rows of Q, one below the other.
+__device__ __forceinline__ void write_panel(const Row &sums, int panel, u32 to) {
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  if constexpr (PANEL % 16 == 0) {
+#pragma unroll
+    for (int pair = 0; pair < PANEL / 16; ++pair) {
+      const int from = (panel * PANEL + pair * 16) / 4;
+      const u32 a = pair_of(sums, from), b = pair_of(sums, from + 1), c = pair_of(sums, from + 2), d = pair_of(sums, from + 3);
+      if constexpr (SWAPPED) {
+        const u32 row = pair * 16 + lane / 16 * 8 + lane % 8;
+        store_matrices_transposed(to + swizzled<128>(row * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b, c, d);
+      } else {
+        const u32 row = warp * 16 + lane % 16;
+        store_matrices(to + swizzled<2 * PANEL>(row * (2 * PANEL) + (pair * 2 + lane / 16) * 16), a, b, c, d);
+      }
+    }
+  } else {  // PANEL is 8
+    const u32 a = pair_of(sums, panel * 2), b = pair_of(sums, panel * 2 + 1);
+    if constexpr (SWAPPED) {
+      store_matrices_transposed(to + swizzled<128>(lane % 8 * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b);
+    } else {
+      store_matrices(to + (warp * 16 + lane % 16) * 16, a, b);
+    }
   }
 }
 
-// The sums of this thread for 8 rows of Q: a pair, and the one 8 rows of P further.
-__device__ __forceinline__ void store_pairs(const Output &out, int p, int q, u32 upper, u32 lower) {
-  const int lane = threadIdx.x % 32, row = p + threadIdx.x / 32 % 4 * 16 + lane / 4, column = q + lane % 4 * 2;
-  store_pair(out, row, column, upper);
-  store_pair(out, row + 8, column, lower);
-}
-
-__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q) {
+// One warpgroup stores its 64 rows through its buffers, which it uses in turn; `buffer` is the next one.
+__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q, u32 buffers,
+                                            u32 &buffer, u32 name) {
+  const bool first = threadIdx.x % 128 == 0;
 #pragma unroll
-  for (int eight = 0; eight < BN / 8; ++eight) {
-    store_pairs(out, p, q + eight * 8, pair_of(sums, 2 * eight), pair_of(sums, 2 * eight + 1));
+  for (int panel = 0; panel < PANELS; panel += ROUND) {
+    const int end = panel + ROUND < PANELS ? panel + ROUND : PANELS;
+    const auto place = [&](int each) {
+      const u32 at = buffer + each - panel;
+      return buffers + (at < BUFFERS ? at : at - BUFFERS) * PANEL_BYTES;
+    };
+    if (first) wait_stores<BUFFERS - ROUND>();
+    named_barrier<128>(name);
+#pragma unroll
+    for (int each = panel; each < end; ++each) write_panel(sums, each, place(each));
+    fence_async();
+    named_barrier<128>(name);
+    if (first) {
+#pragma unroll
+      for (int each = panel; each < end; ++each) {
+        const int side = q + each * PANEL;
+        store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, place(each));
+        commit_stores();
+      }
+    }
+    buffer += end - panel;
+    if (buffer >= BUFFERS) buffer -= BUFFERS;
   }
 }
 
-// Sums of the CTAs that share a tile and have each a range of K. A thread keeps its sums in fours, in the order of its
-// registers, and the others' sums for the same place lie at the same place of their memory: no index depends on the tile.
+// Persistent and warp-specialised. The last warps load; each warpgroup before them multiplies: all share a tile, or, in turn
+// (PING_PONG), each has a tile of its own and stores it while the other multiplies.
 
-constexpr int FOURS = BLOCKS * BN / 8;  // per thread
-constexpr int MULTIPLIERS = WARPGROUPS * 128;
+constexpr bool PING_PONG = true;
+constexpr int LOADERS = 128;
+constexpr int THREADS = WARPGROUPS * 128 + LOADERS;
+constexpr u32 ORDER = 8;  // named barriers ORDER and ORDER + 1: whose turn it is to multiply
+constexpr u32 CLUSTER = CLUSTER_P * CLUSTER_Q;
 
-__device__ __forceinline__ void add(Four &total, const Four &other) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) total.value[i] += other.value[i];
-}
+// Some stages of a tile.
+struct Piece {
+  u32 tile;
+  int from, count;
+};
 
-__device__ __forceinline__ Four four_of(const Sums &sums, int index) {
-  const float *from = sums[index / (BN / 8)] + index % (BN / 8) * 4;
-  return {from[0], from[1], from[2], from[3]};
-}
+// What a cluster has to do. Whole warps make one, and it stays in uniform registers, as the loops over it then do.
+struct Work {
+  u32 cluster = blockIdx.x / CLUSTER, clusters = gridDim.x / CLUSTER;
+  u32 tiles, tile;  // all, and the next that this cluster takes whole
+  int stages;       // of a tile
 
-__device__ __forceinline__ void add_to(Sums &sums, int index, const Four &other) {
-  float *to = sums[index / (BN / 8)] + index % (BN / 8) * 4;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) to[i] += other.value[i];
-}
+  __device__ __forceinline__ Work(u32 tiles, int stages) : tiles(tiles), tile(cluster), stages(stages) {}
 
-// Stores the fours of number `index` of all threads; p and q are the tile's.
-__device__ __forceinline__ void store_total(const Output &out, int p, int q, int index, const Four &total) {
-  const int block = threadIdx.x / 128 * BLOCKS + index / (BN / 8);
-  const u32 upper = pack(total.value[0], total.value[1]), lower = pack(total.value[2], total.value[3]);
-  store_pairs(out, p + block * 64, q + index % (BN / 8) * 8, upper, lower);
-}
-
-// The sums of one split of one tile in the workspace.
-__device__ __forceinline__ Four *part(Four *workspace, u32 tile, int splits, int split) {
-  return workspace + (static_cast<size_t>(tile) * splits + split) * FOURS * MULTIPLIERS + threadIdx.x;
-}
-
-// The second kernel: one CTA per tile and four.
-extern "C" __global__ void __launch_bounds__(MULTIPLIERS)
-    reduce(Four *workspace, u16 *c, int rows, int columns, int stride, int tiles_p, int tiles_q, int group, int splits) {
-  const Output out = {rows, columns, stride, c};
-  const Place at = place(blockIdx.x, tiles_p, tiles_q, group, Peers());
-  const Four *from = part(workspace, blockIdx.x, splits, 0) + blockIdx.y * MULTIPLIERS;
-  wait_for_previous();
-  Four total = load_global(from);
-#pragma unroll 8
-  for (int split = 1; split < splits; ++split) add(total, load_global(from + split * FOURS * MULTIPLIERS));
-  store_total(out, at.p, at.q, blockIdx.y, total);
-}
-
-// One tile per CTA, over all of K or over one of gridDim.z ranges of it. The last warp loads, the warpgroups before it multiply.
-
-constexpr int THREADS = WARPGROUPS * 128 + 32;
+  __device__ __forceinline__ bool next(Piece &piece) {
+    piece = {tile, 0, stages};
+    tile += clusters;
+    return piece.tile < tiles;
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
-          u16 *c, int rows, int columns, int stride,
-          int stages, int tiles_p, int tiles_q, int group, Four *workspace) {
+          const __grid_constant__ TensorMap c_map, int rows, int columns, int stride,
+          int stages, int tiles_p, int tiles_q, int group) {
   const Memory memory;
   const Peers peers;
-  const Place at = place(blockIdx.x, tiles_p, tiles_q, group, peers);
-  const int split = blockIdx.z, splits = gridDim.z;
-  const int from = stages * split / splits, count = stages * (split + 1) / splits - from;
   const int warpgroup = uniform(threadIdx.x / 128);
 
   if (threadIdx.x == WARPGROUPS * 128) {
     prefetch_map(p_map);
     prefetch_map(q_map);
+    prefetch_map(c_map);
+  }
+  if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(memory.full(stage), 1);
-      barrier_init(memory.empty(stage), 4 * WARPGROUPS);
+      barrier_init(memory.empty(stage), 4 * (PING_PONG ? 1 : WARPGROUPS) * Peers::COUNT);
     }
     fence_barrier_init();
     fence_async();
   }
-  __syncthreads();
-  let_next_start();
+  if constexpr (CLUSTER > 1) {
+    cluster_barrier();
+  } else {
+    __syncthreads();
+  }
 
   if (warpgroup == WARPGROUPS) {
+    give_registers<40>();
+    Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
     if (threadIdx.x == WARPGROUPS * 128) {
       Turn turn;
-      for (int index = 0; index < count; ++index) {
-        barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
-        load_stage(memory, turn.stage, p_map, q_map, at.p, at.q, (from + index) * BK, peers);
-        turn.advance();
+      for (Piece piece; work.next(piece);) {
+        const Place at = place(piece.tile, tiles_p, tiles_q, group, peers);
+#pragma unroll 1
+        for (int index = 0; index < piece.count; ++index) {
+          barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
+          load_stage(memory, turn.stage, p_map, q_map, at.p, at.q, (piece.from + index) * BK, peers);
+          turn.advance();
+        }
       }
     }
     __syncwarp();
   } else {
-    Sums sums;
+    take_registers<232>();
+    const Output out = {rows, columns, stride, &c_map};
+    const u32 buffers = memory.ring + STAGES * STAGE_BYTES + warpgroup * (BUFFERS * PANEL_BYTES);
+    u32 buffer = 0;
+    const int row = PING_PONG ? 0 : warpgroup * (64 * BLOCKS);
+    Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
     Turn turn;
-    multiply_stages(sums, memory, turn, count, warpgroup * (64 * BLOCKS), [] {},
-                    [&](u32 stage) { release(memory, stage, peers); });
-    Four *mine = part(workspace, blockIdx.x, splits, split);
+    int turns = 0;
+    if (PING_PONG && warpgroup == 1) named_arrive<256>(ORDER);
+    for (Piece piece; work.next(piece); ++turns) {
+      if (PING_PONG && turns % 2 != warpgroup) {
+        turn.skip(piece.count);
+        continue;
+      }
+      const Place at = place(piece.tile, tiles_p, tiles_q, group, peers);
+      Sums sums;
+      if (PING_PONG) named_barrier<256>(ORDER + warpgroup);
+      multiply_stages(
+          sums, memory, turn, piece.count, row,
+          [&] {
+            if (PING_PONG) named_arrive<256>(ORDER + 1 - warpgroup);
+          },
+          [&](u32 stage) { release(memory, stage, peers); });
 #pragma unroll
-    for (int index = 0; index < FOURS; ++index) {
-      store_global(mine + index * MULTIPLIERS, four_of(sums, index));
+      for (int block = 0; block < BLOCKS; ++block) {
+        store_block(sums[block], out, at.p + row + 64 * block, at.q, buffers, buffer, 1 + warpgroup);
+      }
     }
+    if (threadIdx.x % 128 == 0) wait_stores<0>();
+    __syncwarp();
   }
+  // A CTA that has ended can neither receive its peers' loads nor count their arrivals.
+  if constexpr (CLUSTER > 1) cluster_barrier();
 }

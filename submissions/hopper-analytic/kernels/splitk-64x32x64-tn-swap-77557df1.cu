@@ -1,5 +1,5 @@
 // Generated from agents/templates/tiled.cu.j2 for this configuration; edit the template instead.
-// {"family":"splitk","layout":"TN","swapped":true,"bm":64,"bn":64,"stages":8,"split":"kernel","store":"direct"}
+// {"family":"splitk","layout":"TN","swapped":true,"bm":64,"bn":32,"stages":8,"split":"cluster","splits":6,"store":"direct"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -289,7 +289,7 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // swizzled as TMA writes them and wgmma reads them.
 
 constexpr int BM = 64;
-constexpr int BN = 64;
+constexpr int BN = 32;
 constexpr int BK = 64;
 constexpr int STAGES = 8;
 constexpr int P_WIDTH = 0;
@@ -328,7 +328,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 131072;
+  u32 barriers = ring + 98304;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -374,15 +374,12 @@ __device__ __forceinline__ u64 operand(u32 tile, u32 row, int step) {
 // sums += P·Q^T over 16 of K: 64 rows of P against BN rows of Q, both described in shared memory. 0 for `add` overwrites.
 __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
   asm volatile(
-      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %34, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, add, 1, 1, 0, 0;\n\t}"
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %18, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, %16, %17, add, 1, 1, 0, 0;\n\t}"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]), 
-        "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]), 
-        "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]), 
-        "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31])
+        "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15])
         
       : "l"(p), "l"(q), "r"(add));
 }
@@ -390,7 +387,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
 // The compiler must not read sums before a wait above this: nothing else tells it that they change there.
 __device__ __forceinline__ void keep_after(Row &sums) {
 #pragma unroll
-  for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  for (int i = 0; i < 16; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // Loads one of SLICES parts of an operand's share of a stage, for all CTAs in `ctas` where there are several.
@@ -555,22 +552,28 @@ __device__ __forceinline__ void store_total(const Output &out, int p, int q, int
   store_pairs(out, p + block * 64, q + index % (BN / 8) * 8, upper, lower);
 }
 
-// The sums of one split of one tile in the workspace.
-__device__ __forceinline__ Four *part(Four *workspace, u32 tile, int splits, int split) {
-  return workspace + (static_cast<size_t>(tile) * splits + split) * FOURS * MULTIPLIERS + threadIdx.x;
+constexpr int SPLITS = 6;
+
+// Over shared memory that nothing else uses any more: every CTA adds up and stores a part of the tile.
+__device__ __forceinline__ void share(const Sums &sums, u32 shared) {
+#pragma unroll
+  for (int index = 0; index < FOURS; ++index) {
+    store_shared(shared + (index * MULTIPLIERS + threadIdx.x) * 16, four_of(sums, index));
+  }
 }
 
-// The second kernel: one CTA per tile and four.
-extern "C" __global__ void __launch_bounds__(MULTIPLIERS)
-    reduce(Four *workspace, u16 *c, int rows, int columns, int stride, int tiles_p, int tiles_q, int group, int splits) {
-  const Output out = {rows, columns, stride, c};
-  const Place at = place(blockIdx.x, tiles_p, tiles_q, group, Peers());
-  const Four *from = part(workspace, blockIdx.x, splits, 0) + blockIdx.y * MULTIPLIERS;
-  wait_for_previous();
-  Four total = load_global(from);
-#pragma unroll 8
-  for (int split = 1; split < splits; ++split) add(total, load_global(from + split * FOURS * MULTIPLIERS));
-  store_total(out, at.p, at.q, blockIdx.y, total);
+__device__ __forceinline__ void store_part(const Output &out, int p, int q, u32 shared, int rank) {
+#pragma unroll 2
+  for (int index = FOURS * rank / SPLITS; index < FOURS * (rank + 1) / SPLITS; ++index) {
+    Four parts[SPLITS];
+#pragma unroll
+    for (int other = 0; other < SPLITS; ++other) {
+      parts[other] = load_from(shared + (index * MULTIPLIERS + threadIdx.x) * 16, other);
+    }
+#pragma unroll
+    for (int other = 1; other < SPLITS; ++other) add(parts[0], parts[other]);
+    store_total(out, p, q, index, parts[0]);
+  }
 }
 
 // One tile per CTA, over all of K or over one of gridDim.z ranges of it. The last warp loads, the warpgroups before it multiply.
@@ -580,7 +583,7 @@ constexpr int THREADS = WARPGROUPS * 128 + 32;
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
           u16 *c, int rows, int columns, int stride,
-          int stages, int tiles_p, int tiles_q, int group, Four *workspace) {
+          int stages, int tiles_p, int tiles_q, int group) {
   const Memory memory;
   const Peers peers;
   const Place at = place(blockIdx.x, tiles_p, tiles_q, group, peers);
@@ -599,7 +602,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fence_async();
   }
   __syncthreads();
-  let_next_start();
 
   if (warpgroup == WARPGROUPS) {
     if (threadIdx.x == WARPGROUPS * 128) {
@@ -611,15 +613,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       }
     }
     __syncwarp();
+    cluster_barrier();
   } else {
     Sums sums;
     Turn turn;
     multiply_stages(sums, memory, turn, count, warpgroup * (64 * BLOCKS), [] {},
                     [&](u32 stage) { release(memory, stage, peers); });
-    Four *mine = part(workspace, blockIdx.x, splits, split);
-#pragma unroll
-    for (int index = 0; index < FOURS; ++index) {
-      store_global(mine + index * MULTIPLIERS, four_of(sums, index));
-    }
+    const Output out = {rows, columns, stride, c};
+    named_barrier<MULTIPLIERS>(1);  // The sums take the ring's place, which everybody must have read.
+    share(sums, memory.ring);
+    cluster_barrier();
+    store_part(out, at.p, at.q, memory.ring, split);
   }
+  cluster_barrier();  // The others may still read this CTA's sums.
 }

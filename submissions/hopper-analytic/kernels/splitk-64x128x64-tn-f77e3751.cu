@@ -1,5 +1,5 @@
-// Generated from agents/templates/latency.cu.j2 for this configuration; edit the template instead.
-// {"family":"latency","layout":"TN","swapped":true,"bm":64,"bn":128,"stages":4}
+// Generated from agents/templates/tiled.cu.j2 for this configuration; edit the template instead.
+// {"family":"splitk","layout":"TN","bm":64,"bn":128,"stages":8,"split":"cluster","splits":6,"store":"direct"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -291,7 +291,7 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 constexpr int BM = 64;
 constexpr int BN = 128;
 constexpr int BK = 64;
-constexpr int STAGES = 4;
+constexpr int STAGES = 8;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
@@ -328,7 +328,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 98304;
+  u32 barriers = ring + 196608;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -492,7 +492,7 @@ __device__ __forceinline__ Place place(u32 index, u32 tiles_p, u32 tiles_q, u32 
 // C on its way out. A thread of a warpgroup holds, for each block of 64 rows of P and each 8 rows of Q, four sums: P row
 // lane / 4 of its warp's 16 and Q rows 2·(lane % 4) and the next, then both again 8 rows of P further.
 
-constexpr bool SWAPPED = true;
+constexpr bool SWAPPED = false;
 
 // Pair `index` of a thread's sums, as C has them.
 __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
@@ -502,93 +502,105 @@ __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
 struct Output {
   int rows, columns;  // of C as P and Q have it
   int stride;         // numbers from one row of C to the next
-  const TensorMap *map;
+  u16 *c;
 };
 
-constexpr int PANEL = 64;  // rows of Q whose sums are stored together
-constexpr int PANELS = BN / PANEL;
-constexpr int PANEL_BYTES = 64 * PANEL * 2;
-constexpr int BUFFERS = 2;  // panels in shared memory, per warpgroup
-constexpr int ROUND = 1;  // panels that are written between two barriers: 64 rows of Q where they are narrow
-
-// Where TMA expects the byte at `offset` of an aligned panel whose lines are LINE bytes long: 16-byte pieces change places.
-template <int LINE>
-__device__ __forceinline__ u32 swizzled(u32 offset) {
-  return offset ^ (offset >> 3 & (LINE - 16));
-}
-
-// Writes the sums of one panel as C has them: rows of P or, swapped, rows of Q, one below the other.
-__device__ __forceinline__ void write_panel(const Row &sums, int panel, u32 to) {
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  if constexpr (PANEL % 16 == 0) {
-#pragma unroll
-    for (int pair = 0; pair < PANEL / 16; ++pair) {
-      const int from = (panel * PANEL + pair * 16) / 4;
-      const u32 a = pair_of(sums, from), b = pair_of(sums, from + 1), c = pair_of(sums, from + 2), d = pair_of(sums, from + 3);
-      if constexpr (SWAPPED) {
-        const u32 row = pair * 16 + lane / 16 * 8 + lane % 8;
-        store_matrices_transposed(to + swizzled<128>(row * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b, c, d);
-      } else {
-        const u32 row = warp * 16 + lane % 16;
-        store_matrices(to + swizzled<2 * PANEL>(row * (2 * PANEL) + (pair * 2 + lane / 16) * 16), a, b, c, d);
-      }
-    }
-  } else {  // PANEL is 8
-    const u32 a = pair_of(sums, panel * 2), b = pair_of(sums, panel * 2 + 1);
-    if constexpr (SWAPPED) {
-      store_matrices_transposed(to + swizzled<128>(lane % 8 * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b);
-    } else {
-      store_matrices(to + (warp * 16 + lane % 16) * 16, a, b);
-    }
+// Two sums that are neighbours along Q.
+__device__ __forceinline__ void store_pair(const Output &out, int p, int q, u32 both) {
+  if (p >= out.rows) return;
+  if constexpr (SWAPPED) {
+    u16 *to = out.c + static_cast<size_t>(q) * out.stride + p;
+    if (q < out.columns) *to = static_cast<u16>(both);
+    if (q + 1 < out.columns) to[out.stride] = static_cast<u16>(both >> 16);
+  } else {
+    u16 *to = out.c + static_cast<size_t>(p) * out.stride + q;
+    if (q < out.columns) *reinterpret_cast<u32 *>(to) = both;
   }
 }
 
-// One warpgroup stores its 64 rows through its buffers, which it uses in turn; `buffer` is the next one.
-__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q, u32 buffers,
-                                            u32 &buffer, u32 name) {
-  const bool first = threadIdx.x % 128 == 0;
+// The sums of this thread for 8 rows of Q: a pair, and the one 8 rows of P further.
+__device__ __forceinline__ void store_pairs(const Output &out, int p, int q, u32 upper, u32 lower) {
+  const int lane = threadIdx.x % 32, row = p + threadIdx.x / 32 % 4 * 16 + lane / 4, column = q + lane % 4 * 2;
+  store_pair(out, row, column, upper);
+  store_pair(out, row + 8, column, lower);
+}
+
+__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q) {
 #pragma unroll
-  for (int panel = 0; panel < PANELS; panel += ROUND) {
-    const int end = panel + ROUND < PANELS ? panel + ROUND : PANELS;
-    const auto place = [&](int each) {
-      const u32 at = buffer + each - panel;
-      return buffers + (at < BUFFERS ? at : at - BUFFERS) * PANEL_BYTES;
-    };
-    if (first) wait_stores<BUFFERS - ROUND>();
-    named_barrier<128>(name);
-#pragma unroll
-    for (int each = panel; each < end; ++each) write_panel(sums, each, place(each));
-    fence_async();
-    named_barrier<128>(name);
-    if (first) {
-#pragma unroll
-      for (int each = panel; each < end; ++each) {
-        const int side = q + each * PANEL;
-        store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, place(each));
-        commit_stores();
-      }
-    }
-    buffer += end - panel;
-    if (buffer >= BUFFERS) buffer -= BUFFERS;
+  for (int eight = 0; eight < BN / 8; ++eight) {
+    store_pairs(out, p, q + eight * 8, pair_of(sums, 2 * eight), pair_of(sums, 2 * eight + 1));
   }
 }
 
-// One tile per CTA and no warps of their own for loading: the first thread starts as many loads as there are stages before
-// anybody else is ready, and the others only follow where K is longer than that.
+// Sums of the CTAs that share a tile and have each a range of K. A thread keeps its sums in fours, in the order of its
+// registers, and the others' sums for the same place lie at the same place of their memory: no index depends on the tile.
 
-constexpr int THREADS = WARPGROUPS * 128;
+constexpr int FOURS = BLOCKS * BN / 8;  // per thread
+constexpr int MULTIPLIERS = WARPGROUPS * 128;
+
+__device__ __forceinline__ void add(Four &total, const Four &other) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) total.value[i] += other.value[i];
+}
+
+__device__ __forceinline__ Four four_of(const Sums &sums, int index) {
+  const float *from = sums[index / (BN / 8)] + index % (BN / 8) * 4;
+  return {from[0], from[1], from[2], from[3]};
+}
+
+__device__ __forceinline__ void add_to(Sums &sums, int index, const Four &other) {
+  float *to = sums[index / (BN / 8)] + index % (BN / 8) * 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] += other.value[i];
+}
+
+// Stores the fours of number `index` of all threads; p and q are the tile's.
+__device__ __forceinline__ void store_total(const Output &out, int p, int q, int index, const Four &total) {
+  const int block = threadIdx.x / 128 * BLOCKS + index / (BN / 8);
+  const u32 upper = pack(total.value[0], total.value[1]), lower = pack(total.value[2], total.value[3]);
+  store_pairs(out, p + block * 64, q + index % (BN / 8) * 8, upper, lower);
+}
+
+constexpr int SPLITS = 6;
+
+// Over shared memory that nothing else uses any more: every CTA adds up and stores a part of the tile.
+__device__ __forceinline__ void share(const Sums &sums, u32 shared) {
+#pragma unroll
+  for (int index = 0; index < FOURS; ++index) {
+    store_shared(shared + (index * MULTIPLIERS + threadIdx.x) * 16, four_of(sums, index));
+  }
+}
+
+__device__ __forceinline__ void store_part(const Output &out, int p, int q, u32 shared, int rank) {
+#pragma unroll 2
+  for (int index = FOURS * rank / SPLITS; index < FOURS * (rank + 1) / SPLITS; ++index) {
+    Four parts[SPLITS];
+#pragma unroll
+    for (int other = 0; other < SPLITS; ++other) {
+      parts[other] = load_from(shared + (index * MULTIPLIERS + threadIdx.x) * 16, other);
+    }
+#pragma unroll
+    for (int other = 1; other < SPLITS; ++other) add(parts[0], parts[other]);
+    store_total(out, p, q, index, parts[0]);
+  }
+}
+
+// One tile per CTA, over all of K or over one of gridDim.z ranges of it. The last warp loads, the warpgroups before it multiply.
+
+constexpr int THREADS = WARPGROUPS * 128 + 32;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
-          const __grid_constant__ TensorMap c_map, int rows, int columns, int stride,
+          u16 *c, int rows, int columns, int stride,
           int stages, int tiles_p, int tiles_q, int group) {
   const Memory memory;
   const Peers peers;
   const Place at = place(blockIdx.x, tiles_p, tiles_q, group, peers);
+  const int split = blockIdx.z, splits = gridDim.z;
+  const int from = stages * split / splits, count = stages * (split + 1) / splits - from;
   const int warpgroup = uniform(threadIdx.x / 128);
-  int next = min(STAGES, stages);
 
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == WARPGROUPS * 128) {
     prefetch_map(p_map);
     prefetch_map(q_map);
     for (int stage = 0; stage < STAGES; ++stage) {
@@ -597,34 +609,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     fence_barrier_init();
     fence_async();
-#pragma unroll 1
-    for (int index = 0; index < next; ++index) load_stage(memory, index, p_map, q_map, at.p, at.q, index * BK, peers);
   }
-  if (threadIdx.x == 32) prefetch_map(c_map);
   __syncthreads();
 
-  Sums sums;
-  Turn turn, refill;
-  multiply_stages(
-      sums, memory, turn, stages, warpgroup * (64 * BLOCKS), [] {},
-      [&](u32 stage) {
-        if (next == stages) return;
-        release(memory, stage, peers);
-        if (threadIdx.x == 0) {
-          barrier_wait(memory.empty(refill.stage), refill.parity);
-          load_stage(memory, refill.stage, p_map, q_map, at.p, at.q, next * BK, peers);
-        }
-        __syncwarp();
-        refill.advance();
-        ++next;
-      });
-  const Output out = {rows, columns, stride, &c_map};
-  __syncthreads();  // The tile goes out through the ring, which everybody must have read.
-  u32 buffer = 0;
-#pragma unroll
-  for (int block = 0; block < BLOCKS; ++block) {
-    store_block(sums[block], out, at.p + (warpgroup * BLOCKS + block) * 64, at.q,
-                memory.ring + warpgroup * (BUFFERS * PANEL_BYTES), buffer, 2 + warpgroup);
+  if (warpgroup == WARPGROUPS) {
+    if (threadIdx.x == WARPGROUPS * 128) {
+      Turn turn;
+      for (int index = 0; index < count; ++index) {
+        barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
+        load_stage(memory, turn.stage, p_map, q_map, at.p, at.q, (from + index) * BK, peers);
+        turn.advance();
+      }
+    }
+    __syncwarp();
+    cluster_barrier();
+  } else {
+    Sums sums;
+    Turn turn;
+    multiply_stages(sums, memory, turn, count, warpgroup * (64 * BLOCKS), [] {},
+                    [&](u32 stage) { release(memory, stage, peers); });
+    const Output out = {rows, columns, stride, c};
+    named_barrier<MULTIPLIERS>(1);  // The sums take the ring's place, which everybody must have read.
+    share(sums, memory.ring);
+    cluster_barrier();
+    store_part(out, at.p, at.q, memory.ring, split);
   }
-  if (threadIdx.x % 128 == 0) wait_stores<0>();
+  cluster_barrier();  // The others may still read this CTA's sums.
 }

@@ -1,5 +1,5 @@
 // Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
-// {"family":"ws_persistent","layout":"TN","swapped":true,"bm":256,"bn":128,"stages":4,"warpgroups":2,"cluster_p":2,"split":"stream","buffers":2}
+// {"family":"ws_persistent","layout":"TN","swapped":true,"bm":128,"bn":128,"stages":6,"warpgroups":2,"cluster_p":2,"split":"stream","buffers":2}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -288,16 +288,16 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 256;
+constexpr int BM = 128;
 constexpr int BN = 128;
 constexpr int BK = 64;
-constexpr int STAGES = 4;
+constexpr int STAGES = 6;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 2;  // CTAs of a cluster with different rows of P, which share rows of Q
 constexpr int CLUSTER_Q = 1;
 constexpr int WARPGROUPS = 2;  // that multiply
-constexpr int BLOCKS = 2;  // of 64 rows of P, per warpgroup
+constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
 
 constexpr int P_BYTES = BM * BK * 2;
 constexpr int STAGE_BYTES = (BM + BN) * BK * 2;

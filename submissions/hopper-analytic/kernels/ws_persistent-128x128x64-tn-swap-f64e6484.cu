@@ -1,5 +1,5 @@
-// Generated from agents/templates/tiled.cu.j2 for this configuration; edit the template instead.
-// {"family":"splitk","layout":"TN","swapped":true,"bm":64,"bn":128,"stages":8,"split":"cluster","splits":8,"store":"direct"}
+// Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
+// {"family":"ws_persistent","layout":"TN","swapped":true,"bm":128,"bn":128,"stages":6,"warpgroups":2,"ping_pong":true,"cluster_q":2,"split":"stream","buffers":2}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -288,16 +288,16 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 64;
+constexpr int BM = 128;
 constexpr int BN = 128;
 constexpr int BK = 64;
-constexpr int STAGES = 8;
+constexpr int STAGES = 6;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
-constexpr int CLUSTER_Q = 1;
-constexpr int WARPGROUPS = 1;  // that multiply
-constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
+constexpr int CLUSTER_Q = 2;
+constexpr int WARPGROUPS = 2;  // that multiply
+constexpr int BLOCKS = 2;  // of 64 rows of P, per warpgroup
 
 constexpr int P_BYTES = BM * BK * 2;
 constexpr int STAGE_BYTES = (BM + BN) * BK * 2;
@@ -328,7 +328,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 196608;
+  u32 barriers = ring + 229376;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -502,33 +502,74 @@ __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
 struct Output {
   int rows, columns;  // of C as P and Q have it
   int stride;         // numbers from one row of C to the next
-  u16 *c;
+  const TensorMap *map;
 };
 
-// Two sums that are neighbours along Q.
-__device__ __forceinline__ void store_pair(const Output &out, int p, int q, u32 both) {
-  if (p >= out.rows) return;
-  if constexpr (SWAPPED) {
-    u16 *to = out.c + static_cast<size_t>(q) * out.stride + p;
-    if (q < out.columns) *to = static_cast<u16>(both);
-    if (q + 1 < out.columns) to[out.stride] = static_cast<u16>(both >> 16);
-  } else {
-    u16 *to = out.c + static_cast<size_t>(p) * out.stride + q;
-    if (q < out.columns) *reinterpret_cast<u32 *>(to) = both;
+constexpr int PANEL = 64;  // rows of Q whose sums are stored together
+constexpr int PANELS = BN / PANEL;
+constexpr int PANEL_BYTES = 64 * PANEL * 2;
+constexpr int BUFFERS = 2;  // panels in shared memory, per warpgroup
+constexpr int ROUND = 1;  // panels that are written between two barriers: 64 rows of Q where they are narrow
+
+// Where TMA expects the byte at `offset` of an aligned panel whose lines are LINE bytes long: 16-byte pieces change places.
+template <int LINE>
+__device__ __forceinline__ u32 swizzled(u32 offset) {
+  return offset ^ (offset >> 3 & (LINE - 16));
+}
+
+// Writes the sums of one panel as C has them: rows of P or, swapped, rows of Q, one below the other.
+__device__ __forceinline__ void write_panel(const Row &sums, int panel, u32 to) {
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  if constexpr (PANEL % 16 == 0) {
+#pragma unroll
+    for (int pair = 0; pair < PANEL / 16; ++pair) {
+      const int from = (panel * PANEL + pair * 16) / 4;
+      const u32 a = pair_of(sums, from), b = pair_of(sums, from + 1), c = pair_of(sums, from + 2), d = pair_of(sums, from + 3);
+      if constexpr (SWAPPED) {
+        const u32 row = pair * 16 + lane / 16 * 8 + lane % 8;
+        store_matrices_transposed(to + swizzled<128>(row * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b, c, d);
+      } else {
+        const u32 row = warp * 16 + lane % 16;
+        store_matrices(to + swizzled<2 * PANEL>(row * (2 * PANEL) + (pair * 2 + lane / 16) * 16), a, b, c, d);
+      }
+    }
+  } else {  // PANEL is 8
+    const u32 a = pair_of(sums, panel * 2), b = pair_of(sums, panel * 2 + 1);
+    if constexpr (SWAPPED) {
+      store_matrices_transposed(to + swizzled<128>(lane % 8 * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b);
+    } else {
+      store_matrices(to + (warp * 16 + lane % 16) * 16, a, b);
+    }
   }
 }
 
-// The sums of this thread for 8 rows of Q: a pair, and the one 8 rows of P further.
-__device__ __forceinline__ void store_pairs(const Output &out, int p, int q, u32 upper, u32 lower) {
-  const int lane = threadIdx.x % 32, row = p + threadIdx.x / 32 % 4 * 16 + lane / 4, column = q + lane % 4 * 2;
-  store_pair(out, row, column, upper);
-  store_pair(out, row + 8, column, lower);
-}
-
-__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q) {
+// One warpgroup stores its 64 rows through its buffers, which it uses in turn; `buffer` is the next one.
+__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q, u32 buffers,
+                                            u32 &buffer, u32 name) {
+  const bool first = threadIdx.x % 128 == 0;
 #pragma unroll
-  for (int eight = 0; eight < BN / 8; ++eight) {
-    store_pairs(out, p, q + eight * 8, pair_of(sums, 2 * eight), pair_of(sums, 2 * eight + 1));
+  for (int panel = 0; panel < PANELS; panel += ROUND) {
+    const int end = panel + ROUND < PANELS ? panel + ROUND : PANELS;
+    const auto place = [&](int each) {
+      const u32 at = buffer + each - panel;
+      return buffers + (at < BUFFERS ? at : at - BUFFERS) * PANEL_BYTES;
+    };
+    if (first) wait_stores<BUFFERS - ROUND>();
+    named_barrier<128>(name);
+#pragma unroll
+    for (int each = panel; each < end; ++each) write_panel(sums, each, place(each));
+    fence_async();
+    named_barrier<128>(name);
+    if (first) {
+#pragma unroll
+      for (int each = panel; each < end; ++each) {
+        const int side = q + each * PANEL;
+        store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, place(each));
+        commit_stores();
+      }
+    }
+    buffer += end - panel;
+    if (buffer >= BUFFERS) buffer -= BUFFERS;
   }
 }
 
@@ -536,7 +577,6 @@ __device__ __forceinline__ void store_block(const Row &sums, const Output &out, 
 // registers, and the others' sums for the same place lie at the same place of their memory: no index depends on the tile.
 
 constexpr int FOURS = BLOCKS * BN / 8;  // per thread
-constexpr int MULTIPLIERS = WARPGROUPS * 128;
 
 __device__ __forceinline__ void add(Four &total, const Four &other) {
 #pragma unroll
@@ -554,85 +594,177 @@ __device__ __forceinline__ void add_to(Sums &sums, int index, const Four &other)
   for (int i = 0; i < 4; ++i) to[i] += other.value[i];
 }
 
-// Stores the fours of number `index` of all threads; p and q are the tile's.
-__device__ __forceinline__ void store_total(const Output &out, int p, int q, int index, const Four &total) {
-  const int block = threadIdx.x / 128 * BLOCKS + index / (BN / 8);
-  const u32 upper = pack(total.value[0], total.value[1]), lower = pack(total.value[2], total.value[3]);
-  store_pairs(out, p + block * 64, q + index % (BN / 8) * 8, upper, lower);
-}
+// Pieces of a tile, each with a range of its stages, are added up by the cluster that has the tile's end; the clusters before it
+// put theirs into the workspace, and raise a flag. That was the first thing which they did, and they wait for nobody: so nobody
+// waits long, nor for ever even if clusters start one after the other. Every warpgroup has its own rows, memory and flag.
+struct Exchange {
+  Four *sums;
+  u32 *flags;
+  u32 place, places;  // of this warpgroup among those of a cluster that take part
+  u32 name;           // of this warpgroup's barrier
 
-constexpr int SPLITS = 8;
-
-// Over shared memory that nothing else uses any more: every CTA adds up and stores a part of the tile.
-__device__ __forceinline__ void share(const Sums &sums, u32 shared) {
-#pragma unroll
-  for (int index = 0; index < FOURS; ++index) {
-    store_shared(shared + (index * MULTIPLIERS + threadIdx.x) * 16, four_of(sums, index));
+  __device__ __forceinline__ Four *at(u32 cluster) const {
+    return sums + static_cast<size_t>(cluster * places + place) * (FOURS * 128) + threadIdx.x % 128;
   }
-}
 
-__device__ __forceinline__ void store_part(const Output &out, int p, int q, u32 shared, int rank) {
-#pragma unroll 2
-  for (int index = FOURS * rank / SPLITS; index < FOURS * (rank + 1) / SPLITS; ++index) {
-    Four parts[SPLITS];
+  __device__ __forceinline__ void give(const Sums &from, u32 cluster) const {
+    Four *to = at(cluster);
 #pragma unroll
-    for (int other = 0; other < SPLITS; ++other) {
-      parts[other] = load_from(shared + (index * MULTIPLIERS + threadIdx.x) * 16, other);
+    for (int index = 0; index < FOURS; ++index) store_global(to + index * 128, four_of(from, index));
+    named_barrier<128>(name);
+    if (threadIdx.x % 128 == 0) set_flag(flags + cluster * places + place);
+  }
+
+  // The flag is down again for the next operation.
+  __device__ __forceinline__ void take(Sums &to, u32 cluster) const {
+    u32 *flag = flags + cluster * places + place;
+    if (threadIdx.x % 128 == 0) {
+      wait_for_flag(flag);
+      *flag = 0;
     }
+    named_barrier<128>(name);
+    const Four *from = at(cluster);
 #pragma unroll
-    for (int other = 1; other < SPLITS; ++other) add(parts[0], parts[other]);
-    store_total(out, p, q, index, parts[0]);
+    for (int index = 0; index < FOURS; ++index) add_to(to, index, load_global(from + index * 128));
   }
-}
+};
 
-// One tile per CTA, over all of K or over one of gridDim.z ranges of it. The last warp loads, the warpgroups before it multiply.
+// Persistent and warp-specialised. The last warps load; each warpgroup before them multiplies: all share a tile, or, in turn
+// (PING_PONG), each has a tile of its own and stores it while the other multiplies.
 
-constexpr int THREADS = WARPGROUPS * 128 + 32;
+constexpr bool PING_PONG = true;
+constexpr int LOADERS = 128;
+constexpr int THREADS = WARPGROUPS * 128 + LOADERS;
+constexpr u32 ORDER = 8;  // named barriers ORDER and ORDER + 1: whose turn it is to multiply
+constexpr u32 CLUSTER = CLUSTER_P * CLUSTER_Q;
+
+// Some stages of a tile.
+struct Piece {
+  u32 tile;
+  int from, count;
+};
+
+// What a cluster has to do. Whole warps make one, and it stays in uniform registers, as the loops over it then do.
+struct Work {
+  u32 cluster = blockIdx.x / CLUSTER, clusters = gridDim.x / CLUSTER;
+  u32 tiles, tile;  // all, and the next that this cluster takes whole
+  int stages;       // of a tile
+  // The first tiles are streamed: their stages, one tile's after the other's, are divided into even ranges. What is left of this
+  // cluster's is [begin, end); it is done from its end, so that a piece which another cluster waits for comes first.
+  u32 share, longer;  // stages of a range, but for the first `longer`, which have one more
+  u32 begin, end;
+  u32 last;  // tile of the stage before the end
+
+  __device__ __forceinline__ Work(u32 tiles, int stages, u32 streamed)
+      : tiles(tiles), tile(streamed + cluster), stages(stages), share(uniform(streamed * stages / clusters)),
+        longer(streamed * stages - share * clusters), begin(start(cluster)), end(start(cluster + 1)),
+        last(uniform((end - 1) / stages)) {}
+
+  __device__ __forceinline__ u32 start(u32 of) const { return of * share + min(of, longer); }
+
+  __device__ __forceinline__ bool next(Piece &piece) {
+    // Without branches: behind one, the compiler no longer knows that a warp's threads agree.
+    const bool streamed = end > begin;
+    const u32 first = last * stages, from = max(begin, first);
+    piece.tile = streamed ? last : tile;
+    piece.from = streamed ? from - first : 0;
+    piece.count = streamed ? end - from : stages;
+    end = streamed ? from : end;
+    last -= streamed;
+    tile += streamed ? 0 : clusters;
+    return piece.tile < tiles;
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
-          u16 *c, int rows, int columns, int stride,
-          int stages, int tiles_p, int tiles_q, int group) {
+          const __grid_constant__ TensorMap c_map, int rows, int columns, int stride,
+          int stages, int streamed, int tiles_p, int tiles_q, int group, Four *workspace, u32 *flags) {
   const Memory memory;
   const Peers peers;
-  const Place at = place(blockIdx.x, tiles_p, tiles_q, group, peers);
-  const int split = blockIdx.z, splits = gridDim.z;
-  const int from = stages * split / splits, count = stages * (split + 1) / splits - from;
   const int warpgroup = uniform(threadIdx.x / 128);
 
   if (threadIdx.x == WARPGROUPS * 128) {
     prefetch_map(p_map);
     prefetch_map(q_map);
+    prefetch_map(c_map);
+  }
+  if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(memory.full(stage), 1);
-      barrier_init(memory.empty(stage), 4 * WARPGROUPS);
+      barrier_init(memory.empty(stage), 4 * (PING_PONG ? 1 : WARPGROUPS) * Peers::COUNT);
     }
     fence_barrier_init();
     fence_async();
   }
-  __syncthreads();
+  if constexpr (CLUSTER > 1) {
+    cluster_barrier();
+  } else {
+    __syncthreads();
+  }
 
   if (warpgroup == WARPGROUPS) {
+    give_registers<40>();
+    Work work(static_cast<u32>(tiles_p) * tiles_q, stages, streamed);
     if (threadIdx.x == WARPGROUPS * 128) {
       Turn turn;
-      for (int index = 0; index < count; ++index) {
-        barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
-        load_stage(memory, turn.stage, p_map, q_map, at.p, at.q, (from + index) * BK, peers);
-        turn.advance();
+      for (Piece piece; work.next(piece);) {
+        const Place at = place(piece.tile, tiles_p, tiles_q, group, peers);
+#pragma unroll 1
+        for (int index = 0; index < piece.count; ++index) {
+          barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
+          load_stage(memory, turn.stage, p_map, q_map, at.p, at.q, (piece.from + index) * BK, peers);
+          turn.advance();
+        }
       }
     }
     __syncwarp();
-    cluster_barrier();
   } else {
-    Sums sums;
+    take_registers<232>();
+    const Output out = {rows, columns, stride, &c_map};
+    const u32 buffers = memory.ring + STAGES * STAGE_BYTES + warpgroup * (BUFFERS * PANEL_BYTES);
+    u32 buffer = 0;
+    // A piece that another cluster waits for is a cluster's first, so that where warpgroups take turns it is the first one's.
+    const u32 place_in_cta = PING_PONG ? 0 : warpgroup, places_in_cta = PING_PONG ? 1 : WARPGROUPS;
+    const Exchange exchange = {workspace, flags, blockIdx.x % CLUSTER * places_in_cta + place_in_cta, CLUSTER * places_in_cta,
+                               1u + warpgroup};
+    const int row = PING_PONG ? 0 : warpgroup * (64 * BLOCKS);
+    Work work(static_cast<u32>(tiles_p) * tiles_q, stages, streamed);
     Turn turn;
-    multiply_stages(sums, memory, turn, count, warpgroup * (64 * BLOCKS), [] {},
-                    [&](u32 stage) { release(memory, stage, peers); });
-    const Output out = {rows, columns, stride, c};
-    named_barrier<MULTIPLIERS>(1);  // The sums take the ring's place, which everybody must have read.
-    share(sums, memory.ring);
-    cluster_barrier();
-    store_part(out, at.p, at.q, memory.ring, split);
+    int turns = 0;
+    if (PING_PONG && warpgroup == 1) named_arrive<256>(ORDER);
+    for (Piece piece; work.next(piece); ++turns) {
+      if (PING_PONG && turns % 2 != warpgroup) {
+        turn.skip(piece.count);
+        continue;
+      }
+      const Place at = place(piece.tile, tiles_p, tiles_q, group, peers);
+      Sums sums;
+      if (PING_PONG) named_barrier<256>(ORDER + warpgroup);
+      multiply_stages(
+          sums, memory, turn, piece.count, row,
+          [&] {
+            if (PING_PONG) named_arrive<256>(ORDER + 1 - warpgroup);
+          },
+          [&](u32 stage) { release(memory, stage, peers); });
+      if (piece.from + piece.count < stages) {
+        exchange.give(sums, work.cluster);
+        continue;
+      }
+      if (piece.from > 0) {
+        u32 other = work.cluster;
+        do {
+          exchange.take(sums, --other);
+        } while (work.start(other) > piece.tile * stages);
+      }
+#pragma unroll
+      for (int block = 0; block < BLOCKS; ++block) {
+        store_block(sums[block], out, at.p + row + 64 * block, at.q, buffers, buffer, 1 + warpgroup);
+      }
+    }
+    if (threadIdx.x % 128 == 0) wait_stores<0>();
+    __syncwarp();
   }
-  cluster_barrier();  // The others may still read this CTA's sums.
+  // A CTA that has ended can neither receive its peers' loads nor count their arrivals.
+  if constexpr (CLUSTER > 1) cluster_barrier();
 }

@@ -1,5 +1,6 @@
-// Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
-// {"family":"ws_persistent","layout":"TN","bm":64,"bn":128,"stages":8,"cluster_q":2,"buffers":2}
+// Generated from agents/templates/tiled.cu.j2 for this configuration; edit the template instead.
+// {"family":"splitk","layout":"TN","swapped":true,"bm":64,"bn":64,"stages":8,"split":"atomic","store":"direct"}
+// Not deterministic: the last bits depend on the order in which CTAs add up.
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -289,13 +290,13 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // swizzled as TMA writes them and wgmma reads them.
 
 constexpr int BM = 64;
-constexpr int BN = 128;
+constexpr int BN = 64;
 constexpr int BK = 64;
 constexpr int STAGES = 8;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
-constexpr int CLUSTER_Q = 2;
+constexpr int CLUSTER_Q = 1;
 constexpr int WARPGROUPS = 1;  // that multiply
 constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
 
@@ -328,7 +329,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 212992;
+  u32 barriers = ring + 131072;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -374,21 +375,15 @@ __device__ __forceinline__ u64 operand(u32 tile, u32 row, int step) {
 // sums += P·Q^T over 16 of K: 64 rows of P against BN rows of Q, both described in shared memory. 0 for `add` overwrites.
 __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
   asm volatile(
-      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %66, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %34, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, add, 1, 1, 0, 0;\n\t}"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, %32, %33, add, 1, 1, 0, 0;\n\t}"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]), 
         "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]), 
         "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]), 
-        "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31]), 
-        "+f"(sums[32]), "+f"(sums[33]), "+f"(sums[34]), "+f"(sums[35]), "+f"(sums[36]), "+f"(sums[37]), "+f"(sums[38]), "+f"(sums[39]), 
-        "+f"(sums[40]), "+f"(sums[41]), "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]), "+f"(sums[47]), 
-        "+f"(sums[48]), "+f"(sums[49]), "+f"(sums[50]), "+f"(sums[51]), "+f"(sums[52]), "+f"(sums[53]), "+f"(sums[54]), "+f"(sums[55]), 
-        "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63])
+        "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31])
         
       : "l"(p), "l"(q), "r"(add));
 }
@@ -396,7 +391,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
 // The compiler must not read sums before a wait above this: nothing else tells it that they change there.
 __device__ __forceinline__ void keep_after(Row &sums) {
 #pragma unroll
-  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // Loads one of SLICES parts of an operand's share of a stage, for all CTAs in `ctas` where there are several.
@@ -492,7 +487,7 @@ __device__ __forceinline__ Place place(u32 index, u32 tiles_p, u32 tiles_q, u32 
 // C on its way out. A thread of a warpgroup holds, for each block of 64 rows of P and each 8 rows of Q, four sums: P row
 // lane / 4 of its warp's 16 and Q rows 2·(lane % 4) and the next, then both again 8 rows of P further.
 
-constexpr bool SWAPPED = false;
+constexpr bool SWAPPED = true;
 
 // Pair `index` of a thread's sums, as C has them.
 __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
@@ -502,180 +497,131 @@ __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
 struct Output {
   int rows, columns;  // of C as P and Q have it
   int stride;         // numbers from one row of C to the next
-  const TensorMap *map;
+  u16 *c;
 };
 
-constexpr int PANEL = 64;  // rows of Q whose sums are stored together
-constexpr int PANELS = BN / PANEL;
-constexpr int PANEL_BYTES = 64 * PANEL * 2;
-constexpr int BUFFERS = 2;  // panels in shared memory, per warpgroup
-constexpr int ROUND = 1;  // panels that are written between two barriers: 64 rows of Q where they are narrow
-
-// Where TMA expects the byte at `offset` of an aligned panel whose lines are LINE bytes long: 16-byte pieces change places.
-template <int LINE>
-__device__ __forceinline__ u32 swizzled(u32 offset) {
-  return offset ^ (offset >> 3 & (LINE - 16));
-}
-
-// Writes the sums of one panel as C has them: rows of P or, swapped, rows of Q, one below the other.
-__device__ __forceinline__ void write_panel(const Row &sums, int panel, u32 to) {
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  if constexpr (PANEL % 16 == 0) {
-#pragma unroll
-    for (int pair = 0; pair < PANEL / 16; ++pair) {
-      const int from = (panel * PANEL + pair * 16) / 4;
-      const u32 a = pair_of(sums, from), b = pair_of(sums, from + 1), c = pair_of(sums, from + 2), d = pair_of(sums, from + 3);
-      if constexpr (SWAPPED) {
-        const u32 row = pair * 16 + lane / 16 * 8 + lane % 8;
-        store_matrices_transposed(to + swizzled<128>(row * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b, c, d);
-      } else {
-        const u32 row = warp * 16 + lane % 16;
-        store_matrices(to + swizzled<2 * PANEL>(row * (2 * PANEL) + (pair * 2 + lane / 16) * 16), a, b, c, d);
-      }
-    }
-  } else {  // PANEL is 8
-    const u32 a = pair_of(sums, panel * 2), b = pair_of(sums, panel * 2 + 1);
-    if constexpr (SWAPPED) {
-      store_matrices_transposed(to + swizzled<128>(lane % 8 * 128 + (warp * 2 + lane / 8 % 2) * 16), a, b);
-    } else {
-      store_matrices(to + (warp * 16 + lane % 16) * 16, a, b);
-    }
+// Two sums that are neighbours along Q.
+__device__ __forceinline__ void store_pair(const Output &out, int p, int q, u32 both) {
+  if (p >= out.rows) return;
+  if constexpr (SWAPPED) {
+    u16 *to = out.c + static_cast<size_t>(q) * out.stride + p;
+    if (q < out.columns) *to = static_cast<u16>(both);
+    if (q + 1 < out.columns) to[out.stride] = static_cast<u16>(both >> 16);
+  } else {
+    u16 *to = out.c + static_cast<size_t>(p) * out.stride + q;
+    if (q < out.columns) *reinterpret_cast<u32 *>(to) = both;
   }
 }
 
-// One warpgroup stores its 64 rows through its buffers, which it uses in turn; `buffer` is the next one.
-__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q, u32 buffers,
-                                            u32 &buffer, u32 name) {
-  const bool first = threadIdx.x % 128 == 0;
+// The sums of this thread for 8 rows of Q: a pair, and the one 8 rows of P further.
+__device__ __forceinline__ void store_pairs(const Output &out, int p, int q, u32 upper, u32 lower) {
+  const int lane = threadIdx.x % 32, row = p + threadIdx.x / 32 % 4 * 16 + lane / 4, column = q + lane % 4 * 2;
+  store_pair(out, row, column, upper);
+  store_pair(out, row + 8, column, lower);
+}
+
+__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q) {
 #pragma unroll
-  for (int panel = 0; panel < PANELS; panel += ROUND) {
-    const int end = panel + ROUND < PANELS ? panel + ROUND : PANELS;
-    const auto place = [&](int each) {
-      const u32 at = buffer + each - panel;
-      return buffers + (at < BUFFERS ? at : at - BUFFERS) * PANEL_BYTES;
-    };
-    if (first) wait_stores<BUFFERS - ROUND>();
-    named_barrier<128>(name);
-#pragma unroll
-    for (int each = panel; each < end; ++each) write_panel(sums, each, place(each));
-    fence_async();
-    named_barrier<128>(name);
-    if (first) {
-#pragma unroll
-      for (int each = panel; each < end; ++each) {
-        const int side = q + each * PANEL;
-        store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, place(each));
-        commit_stores();
-      }
-    }
-    buffer += end - panel;
-    if (buffer >= BUFFERS) buffer -= BUFFERS;
+  for (int eight = 0; eight < BN / 8; ++eight) {
+    store_pairs(out, p, q + eight * 8, pair_of(sums, 2 * eight), pair_of(sums, 2 * eight + 1));
   }
 }
 
-// Persistent and warp-specialised. The last warps load; each warpgroup before them multiplies: all share a tile, or, in turn
-// (PING_PONG), each has a tile of its own and stores it while the other multiplies.
+// Sums of the CTAs that share a tile and have each a range of K. A thread keeps its sums in fours, in the order of its
+// registers, and the others' sums for the same place lie at the same place of their memory: no index depends on the tile.
 
-constexpr bool PING_PONG = false;
-constexpr int LOADERS = 32;
-constexpr int THREADS = WARPGROUPS * 128 + LOADERS;
-constexpr u32 ORDER = 8;  // named barriers ORDER and ORDER + 1: whose turn it is to multiply
-constexpr u32 CLUSTER = CLUSTER_P * CLUSTER_Q;
+constexpr int FOURS = BLOCKS * BN / 8;  // per thread
+constexpr int MULTIPLIERS = WARPGROUPS * 128;
 
-// Some stages of a tile.
-struct Piece {
-  u32 tile;
-  int from, count;
-};
+__device__ __forceinline__ void add(Four &total, const Four &other) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) total.value[i] += other.value[i];
+}
 
-// What a cluster has to do. Whole warps make one, and it stays in uniform registers, as the loops over it then do.
-struct Work {
-  u32 cluster = blockIdx.x / CLUSTER, clusters = gridDim.x / CLUSTER;
-  u32 tiles, tile;  // all, and the next that this cluster takes whole
-  int stages;       // of a tile
+__device__ __forceinline__ Four four_of(const Sums &sums, int index) {
+  const float *from = sums[index / (BN / 8)] + index % (BN / 8) * 4;
+  return {from[0], from[1], from[2], from[3]};
+}
 
-  __device__ __forceinline__ Work(u32 tiles, int stages) : tiles(tiles), tile(cluster), stages(stages) {}
+__device__ __forceinline__ void add_to(Sums &sums, int index, const Four &other) {
+  float *to = sums[index / (BN / 8)] + index % (BN / 8) * 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] += other.value[i];
+}
 
-  __device__ __forceinline__ bool next(Piece &piece) {
-    piece = {tile, 0, stages};
-    tile += clusters;
-    return piece.tile < tiles;
+// The sums of a tile in the workspace: zero before the first CTA adds to them, and again after the last one took them.
+__device__ __forceinline__ Four *part(Four *workspace, u32 tile) {
+  return workspace + static_cast<size_t>(tile) * FOURS * MULTIPLIERS + threadIdx.x;
+}
+
+__device__ __forceinline__ void gather(Sums &sums, Four *workspace, u32 tile) {
+  Four *from = part(workspace, tile);
+#pragma unroll
+  for (int index = 0; index < FOURS; ++index) {
+    const Four four = load_global(from + index * MULTIPLIERS);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[index / (BN / 8)][index % (BN / 8) * 4 + i] = four.value[i];
+    store_global(from + index * MULTIPLIERS, Four{});
   }
-};
+}
+
+// One tile per CTA, over all of K or over one of gridDim.z ranges of it. The last warp loads, the warpgroups before it multiply.
+
+constexpr int THREADS = WARPGROUPS * 128 + 32;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
-          const __grid_constant__ TensorMap c_map, int rows, int columns, int stride,
-          int stages, int tiles_p, int tiles_q, int group) {
+          u16 *c, int rows, int columns, int stride,
+          int stages, int tiles_p, int tiles_q, int group, Four *workspace, u32 *counters) {
   const Memory memory;
   const Peers peers;
+  const Place at = place(blockIdx.x, tiles_p, tiles_q, group, peers);
+  const int split = blockIdx.z, splits = gridDim.z;
+  const int from = stages * split / splits, count = stages * (split + 1) / splits - from;
   const int warpgroup = uniform(threadIdx.x / 128);
 
   if (threadIdx.x == WARPGROUPS * 128) {
     prefetch_map(p_map);
     prefetch_map(q_map);
-    prefetch_map(c_map);
-  }
-  if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(memory.full(stage), 1);
-      barrier_init(memory.empty(stage), 4 * (PING_PONG ? 1 : WARPGROUPS) * Peers::COUNT);
+      barrier_init(memory.empty(stage), 4 * WARPGROUPS);
     }
     fence_barrier_init();
     fence_async();
   }
-  if constexpr (CLUSTER > 1) {
-    cluster_barrier();
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
 
   if (warpgroup == WARPGROUPS) {
-    Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
     if (threadIdx.x == WARPGROUPS * 128) {
       Turn turn;
-      for (Piece piece; work.next(piece);) {
-        const Place at = place(piece.tile, tiles_p, tiles_q, group, peers);
-#pragma unroll 1
-        for (int index = 0; index < piece.count; ++index) {
-          barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
-          load_stage(memory, turn.stage, p_map, q_map, at.p, at.q, (piece.from + index) * BK, peers);
-          turn.advance();
-        }
+      for (int index = 0; index < count; ++index) {
+        barrier_wait(memory.empty(turn.stage), turn.parity ^ 1);
+        load_stage(memory, turn.stage, p_map, q_map, at.p, at.q, (from + index) * BK, peers);
+        turn.advance();
       }
     }
     __syncwarp();
   } else {
-    const Output out = {rows, columns, stride, &c_map};
-    const u32 buffers = memory.ring + STAGES * STAGE_BYTES + warpgroup * (BUFFERS * PANEL_BYTES);
-    u32 buffer = 0;
-    const int row = PING_PONG ? 0 : warpgroup * (64 * BLOCKS);
-    Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
+    Sums sums;
     Turn turn;
-    int turns = 0;
-    if (PING_PONG && warpgroup == 1) named_arrive<256>(ORDER);
-    for (Piece piece; work.next(piece); ++turns) {
-      if (PING_PONG && turns % 2 != warpgroup) {
-        turn.skip(piece.count);
-        continue;
-      }
-      const Place at = place(piece.tile, tiles_p, tiles_q, group, peers);
-      Sums sums;
-      if (PING_PONG) named_barrier<256>(ORDER + warpgroup);
-      multiply_stages(
-          sums, memory, turn, piece.count, row,
-          [&] {
-            if (PING_PONG) named_arrive<256>(ORDER + 1 - warpgroup);
-          },
-          [&](u32 stage) { release(memory, stage, peers); });
+    multiply_stages(sums, memory, turn, count, warpgroup * (64 * BLOCKS), [] {},
+                    [&](u32 stage) { release(memory, stage, peers); });
+    const Output out = {rows, columns, stride, c};
+    Four *mine = part(workspace, blockIdx.x);
 #pragma unroll
-      for (int block = 0; block < BLOCKS; ++block) {
-        store_block(sums[block], out, at.p + row + 64 * block, at.q, buffers, buffer, 1 + warpgroup);
-      }
+    for (int index = 0; index < FOURS; ++index) {
+      add_global(mine + index * MULTIPLIERS, four_of(sums, index));
     }
-    if (threadIdx.x % 128 == 0) wait_stores<0>();
-    __syncwarp();
+    named_barrier<MULTIPLIERS>(1);
+    const bool last =
+        any_of<MULTIPLIERS>(1, threadIdx.x == 0 && count_up(counters + blockIdx.x) == static_cast<u32>(splits) - 1);
+    if (!last) return;
+    if (threadIdx.x == 0) counters[blockIdx.x] = 0;
+    gather(sums, workspace, blockIdx.x);
+#pragma unroll
+    for (int block = 0; block < BLOCKS; ++block) {
+      store_block(sums[block], out, at.p + (warpgroup * BLOCKS + block) * 64, at.q);
+    }
   }
-  // A CTA that has ended can neither receive its peers' loads nor count their arrivals.
-  if constexpr (CLUSTER > 1) cluster_barrier();
 }

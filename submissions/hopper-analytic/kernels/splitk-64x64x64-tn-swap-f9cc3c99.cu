@@ -1,5 +1,5 @@
 // Generated from agents/templates/tiled.cu.j2 for this configuration; edit the template instead.
-// {"family":"skinny","layout":"TN","swapped":true,"bm":64,"bn":64,"stages":7,"ctas_per_sm":2,"split":"cluster","splits":8,"store":"direct","cache":"stream_p"}
+// {"family":"splitk","layout":"TN","swapped":true,"bm":64,"bn":64,"stages":8,"split":"cluster","splits":3,"store":"direct"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -291,7 +291,7 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 constexpr int BM = 64;
 constexpr int BN = 64;
 constexpr int BK = 64;
-constexpr int STAGES = 7;
+constexpr int STAGES = 8;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
@@ -328,7 +328,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 114688;
+  u32 barriers = ring + 131072;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -420,8 +420,8 @@ __device__ __forceinline__ void load_stage(const Memory &memory, u32 stage, cons
                                            int p, int q, int k, const Peers &peers) {
   const u32 to = memory.stage(stage), full = memory.full(stage);
   barrier_arrive_expect(full, STAGE_BYTES);
-  load_operand<BM, P_WIDTH, CLUSTER_Q, 1>(to, p_map, p, k, full, peers.q, peers.same_p());
-  load_operand<BN, Q_WIDTH, CLUSTER_P, 2>(to + P_BYTES, q_map, q, k, full, peers.p, peers.same_q());
+  load_operand<BM, P_WIDTH, CLUSTER_Q, 0>(to, p_map, p, k, full, peers.q, peers.same_p());
+  load_operand<BN, Q_WIDTH, CLUSTER_P, 0>(to + P_BYTES, q_map, q, k, full, peers.p, peers.same_q());
 }
 
 // Tells every CTA that loads into this stage that this warp has read it.
@@ -555,7 +555,7 @@ __device__ __forceinline__ void store_total(const Output &out, int p, int q, int
   store_pairs(out, p + block * 64, q + index % (BN / 8) * 8, upper, lower);
 }
 
-constexpr int SPLITS = 8;
+constexpr int SPLITS = 3;
 
 // Over shared memory that nothing else uses any more: every CTA adds up and stores a part of the tile.
 __device__ __forceinline__ void share(const Sums &sums, u32 shared) {
@@ -583,7 +583,7 @@ __device__ __forceinline__ void store_part(const Output &out, int p, int q, u32 
 
 constexpr int THREADS = WARPGROUPS * 128 + 32;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
           u16 *c, int rows, int columns, int stride,
           int stages, int tiles_p, int tiles_q, int group) {

@@ -1,5 +1,6 @@
 // Generated from agents/templates/tiled.cu.j2 for this configuration; edit the template instead.
-// {"family":"splitk","layout":"TN","bm":64,"bn":128,"stages":8,"split":"cluster","splits":4,"store":"direct"}
+// {"family":"splitk","layout":"TN","swapped":true,"bm":128,"bn":128,"stages":7,"warpgroups":2,"split":"atomic","store":"direct"}
+// Not deterministic: the last bits depend on the order in which CTAs add up.
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -288,15 +289,15 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 64;
+constexpr int BM = 128;
 constexpr int BN = 128;
 constexpr int BK = 64;
-constexpr int STAGES = 8;
+constexpr int STAGES = 7;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
 constexpr int CLUSTER_Q = 1;
-constexpr int WARPGROUPS = 1;  // that multiply
+constexpr int WARPGROUPS = 2;  // that multiply
 constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
 
 constexpr int P_BYTES = BM * BK * 2;
@@ -328,7 +329,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 196608;
+  u32 barriers = ring + 229376;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -492,7 +493,7 @@ __device__ __forceinline__ Place place(u32 index, u32 tiles_p, u32 tiles_q, u32 
 // C on its way out. A thread of a warpgroup holds, for each block of 64 rows of P and each 8 rows of Q, four sums: P row
 // lane / 4 of its warp's 16 and Q rows 2·(lane % 4) and the next, then both again 8 rows of P further.
 
-constexpr bool SWAPPED = false;
+constexpr bool SWAPPED = true;
 
 // Pair `index` of a thread's sums, as C has them.
 __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
@@ -554,34 +555,19 @@ __device__ __forceinline__ void add_to(Sums &sums, int index, const Four &other)
   for (int i = 0; i < 4; ++i) to[i] += other.value[i];
 }
 
-// Stores the fours of number `index` of all threads; p and q are the tile's.
-__device__ __forceinline__ void store_total(const Output &out, int p, int q, int index, const Four &total) {
-  const int block = threadIdx.x / 128 * BLOCKS + index / (BN / 8);
-  const u32 upper = pack(total.value[0], total.value[1]), lower = pack(total.value[2], total.value[3]);
-  store_pairs(out, p + block * 64, q + index % (BN / 8) * 8, upper, lower);
+// The sums of a tile in the workspace: zero before the first CTA adds to them, and again after the last one took them.
+__device__ __forceinline__ Four *part(Four *workspace, u32 tile) {
+  return workspace + static_cast<size_t>(tile) * FOURS * MULTIPLIERS + threadIdx.x;
 }
 
-constexpr int SPLITS = 4;
-
-// Over shared memory that nothing else uses any more: every CTA adds up and stores a part of the tile.
-__device__ __forceinline__ void share(const Sums &sums, u32 shared) {
+__device__ __forceinline__ void gather(Sums &sums, Four *workspace, u32 tile) {
+  Four *from = part(workspace, tile);
 #pragma unroll
   for (int index = 0; index < FOURS; ++index) {
-    store_shared(shared + (index * MULTIPLIERS + threadIdx.x) * 16, four_of(sums, index));
-  }
-}
-
-__device__ __forceinline__ void store_part(const Output &out, int p, int q, u32 shared, int rank) {
-#pragma unroll 2
-  for (int index = FOURS * rank / SPLITS; index < FOURS * (rank + 1) / SPLITS; ++index) {
-    Four parts[SPLITS];
+    const Four four = load_global(from + index * MULTIPLIERS);
 #pragma unroll
-    for (int other = 0; other < SPLITS; ++other) {
-      parts[other] = load_from(shared + (index * MULTIPLIERS + threadIdx.x) * 16, other);
-    }
-#pragma unroll
-    for (int other = 1; other < SPLITS; ++other) add(parts[0], parts[other]);
-    store_total(out, p, q, index, parts[0]);
+    for (int i = 0; i < 4; ++i) sums[index / (BN / 8)][index % (BN / 8) * 4 + i] = four.value[i];
+    store_global(from + index * MULTIPLIERS, Four{});
   }
 }
 
@@ -592,7 +578,7 @@ constexpr int THREADS = WARPGROUPS * 128 + 32;
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
           u16 *c, int rows, int columns, int stride,
-          int stages, int tiles_p, int tiles_q, int group) {
+          int stages, int tiles_p, int tiles_q, int group, Four *workspace, u32 *counters) {
   const Memory memory;
   const Peers peers;
   const Place at = place(blockIdx.x, tiles_p, tiles_q, group, peers);
@@ -622,17 +608,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       }
     }
     __syncwarp();
-    cluster_barrier();
   } else {
     Sums sums;
     Turn turn;
     multiply_stages(sums, memory, turn, count, warpgroup * (64 * BLOCKS), [] {},
                     [&](u32 stage) { release(memory, stage, peers); });
     const Output out = {rows, columns, stride, c};
-    named_barrier<MULTIPLIERS>(1);  // The sums take the ring's place, which everybody must have read.
-    share(sums, memory.ring);
-    cluster_barrier();
-    store_part(out, at.p, at.q, memory.ring, split);
+    Four *mine = part(workspace, blockIdx.x);
+#pragma unroll
+    for (int index = 0; index < FOURS; ++index) {
+      add_global(mine + index * MULTIPLIERS, four_of(sums, index));
+    }
+    named_barrier<MULTIPLIERS>(1);
+    const bool last =
+        any_of<MULTIPLIERS>(1, threadIdx.x == 0 && count_up(counters + blockIdx.x) == static_cast<u32>(splits) - 1);
+    if (!last) return;
+    if (threadIdx.x == 0) counters[blockIdx.x] = 0;
+    gather(sums, workspace, blockIdx.x);
+#pragma unroll
+    for (int block = 0; block < BLOCKS; ++block) {
+      store_block(sums[block], out, at.p + (warpgroup * BLOCKS + block) * 64, at.q);
+    }
   }
-  cluster_barrier();  // The others may still read this CTA's sums.
 }

@@ -1,5 +1,5 @@
 // Generated from agents/templates/tiled.cu.j2 for this configuration; edit the template instead.
-// {"family":"skinny","layout":"TN","bm":64,"bn":128,"stages":4,"ctas_per_sm":2,"split":"cluster","splits":8,"store":"direct","cache":"stream_p"}
+// {"family":"splitk","layout":"TN","swapped":true,"bm":64,"bn":64,"stages":8,"split":"cluster","splits":6,"store":"direct"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -289,9 +289,9 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // swizzled as TMA writes them and wgmma reads them.
 
 constexpr int BM = 64;
-constexpr int BN = 128;
+constexpr int BN = 64;
 constexpr int BK = 64;
-constexpr int STAGES = 4;
+constexpr int STAGES = 8;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
@@ -328,7 +328,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 98304;
+  u32 barriers = ring + 131072;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -374,21 +374,15 @@ __device__ __forceinline__ u64 operand(u32 tile, u32 row, int step) {
 // sums += P·Q^T over 16 of K: 64 rows of P against BN rows of Q, both described in shared memory. 0 for `add` overwrites.
 __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
   asm volatile(
-      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %66, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %34, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, add, 1, 1, 0, 0;\n\t}"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, %32, %33, add, 1, 1, 0, 0;\n\t}"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]), 
         "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]), 
         "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]), 
-        "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31]), 
-        "+f"(sums[32]), "+f"(sums[33]), "+f"(sums[34]), "+f"(sums[35]), "+f"(sums[36]), "+f"(sums[37]), "+f"(sums[38]), "+f"(sums[39]), 
-        "+f"(sums[40]), "+f"(sums[41]), "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]), "+f"(sums[47]), 
-        "+f"(sums[48]), "+f"(sums[49]), "+f"(sums[50]), "+f"(sums[51]), "+f"(sums[52]), "+f"(sums[53]), "+f"(sums[54]), "+f"(sums[55]), 
-        "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63])
+        "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31])
         
       : "l"(p), "l"(q), "r"(add));
 }
@@ -396,7 +390,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
 // The compiler must not read sums before a wait above this: nothing else tells it that they change there.
 __device__ __forceinline__ void keep_after(Row &sums) {
 #pragma unroll
-  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // Loads one of SLICES parts of an operand's share of a stage, for all CTAs in `ctas` where there are several.
@@ -426,8 +420,8 @@ __device__ __forceinline__ void load_stage(const Memory &memory, u32 stage, cons
                                            int p, int q, int k, const Peers &peers) {
   const u32 to = memory.stage(stage), full = memory.full(stage);
   barrier_arrive_expect(full, STAGE_BYTES);
-  load_operand<BM, P_WIDTH, CLUSTER_Q, 1>(to, p_map, p, k, full, peers.q, peers.same_p());
-  load_operand<BN, Q_WIDTH, CLUSTER_P, 2>(to + P_BYTES, q_map, q, k, full, peers.p, peers.same_q());
+  load_operand<BM, P_WIDTH, CLUSTER_Q, 0>(to, p_map, p, k, full, peers.q, peers.same_p());
+  load_operand<BN, Q_WIDTH, CLUSTER_P, 0>(to + P_BYTES, q_map, q, k, full, peers.p, peers.same_q());
 }
 
 // Tells every CTA that loads into this stage that this warp has read it.
@@ -492,7 +486,7 @@ __device__ __forceinline__ Place place(u32 index, u32 tiles_p, u32 tiles_q, u32 
 // C on its way out. A thread of a warpgroup holds, for each block of 64 rows of P and each 8 rows of Q, four sums: P row
 // lane / 4 of its warp's 16 and Q rows 2·(lane % 4) and the next, then both again 8 rows of P further.
 
-constexpr bool SWAPPED = false;
+constexpr bool SWAPPED = true;
 
 // Pair `index` of a thread's sums, as C has them.
 __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
@@ -561,7 +555,7 @@ __device__ __forceinline__ void store_total(const Output &out, int p, int q, int
   store_pairs(out, p + block * 64, q + index % (BN / 8) * 8, upper, lower);
 }
 
-constexpr int SPLITS = 8;
+constexpr int SPLITS = 6;
 
 // Over shared memory that nothing else uses any more: every CTA adds up and stores a part of the tile.
 __device__ __forceinline__ void share(const Sums &sums, u32 shared) {
@@ -589,7 +583,7 @@ __device__ __forceinline__ void store_part(const Output &out, int p, int q, u32 
 
 constexpr int THREADS = WARPGROUPS * 128 + 32;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
           u16 *c, int rows, int columns, int stride,
           int stages, int tiles_p, int tiles_q, int group) {
