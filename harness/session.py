@@ -1,10 +1,17 @@
-"""RunSession: an Evaluator that writes into a Run, so that it can be stopped anywhere and resumed."""
+"""RunSession: Evaluators that write into a Run, so that it can be stopped anywhere and resumed.
+
+Every further device has a thread, an evaluator and segments of its own, and takes its shapes from the same line: a shape is
+measured wholly on one card.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +23,7 @@ from harness.evaluate import Evaluator, Prepared, Progress
 from harness.model import DataError
 from harness.problem import Problem
 from harness.problem_sets import ShapeSet
-from harness.record import Record, Status
+from harness.record import Record
 from harness.run import SNAPSHOT, DeviceInfo, Header, Run, run_name, utc_now
 from harness.submission import Submission
 
@@ -24,14 +31,20 @@ MUST_MATCH = ("profile", "name", "driver", "libraries")
 """What of a device must be equal for a run to go on: the card itself may be another of its kind."""
 
 
+Done = Callable[[Record], None]
+
+
 class RunSession:
-    """Measures what a run still lacks. A context manager that holds the device and the run's lock."""
+    """Measures what a run still lacks. A context manager that holds the devices and the run's lock."""
 
     def __init__(self, evaluator: Evaluator, submission: Submission, run: Run) -> None:
         self.evaluator = evaluator
         self.submission = submission
         self.run = run
         evaluator.on_segment = self._begin_segment
+        self._helpers: list[Evaluator] = []
+        self._stopped = threading.Event()
+        self._lock = threading.RLock()
 
     @classmethod
     def start(
@@ -72,37 +85,83 @@ class RunSession:
             run.close()
             raise
 
+    def join(self, device: str, build: BuildOptions) -> None:
+        """Have a further device measure as well.
+
+        Raises:
+            DataError: it is of another kind than the run's.
+            InfraError: it is not there, or in use.
+        """
+        helper = Evaluator(device, self.evaluator.protocol, build=build)
+        with _entered(helper):
+            helper.expect(self.submission)
+            _check_device(helper.info, self.run.header.device)
+        helper.on_segment = self._begin_segment
+        self._helpers.append(helper)
+
     def __enter__(self) -> Self:
-        """The device and the run are taken already, when the session is made."""
+        """The devices and the run are taken already, when the session is made."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Give back the device and the run."""
-        self.evaluator.__exit__(kind, error, trace)
+        """Give back the devices and the run."""
+        for evaluator in (self.evaluator, *self._helpers):
+            evaluator.__exit__(kind, error, trace)
         self.run.close()
 
-    def go(self, step: Progress | None, done: Callable[[Record], None] | None, stop_at: float | None = None) -> None:
+    def go(self, step: Progress | None, done: Done | None, stop_at: float | None = None) -> None:
         """Measure until nothing remains or `stop_at` (time.monotonic) has passed, looking at it between shapes."""
-        problems = self.run.remaining()
-        prepared = self.evaluator.prepare(self.submission, problems, step)
-        for problem in problems:
-            interrupts.check()
-            if stop_at is not None and time.monotonic() >= stop_at:
-                return
-            self._measure(prepared, problem, done)
-        if all(record.status is not Status.INFRA_ERROR for record in self.run.latest().values()):
+        waiting = deque(self.run.remaining())
+        prepared = self.evaluator.prepare(self.submission, list(waiting), step)
+
+        def work(evaluator: Evaluator) -> None:
+            while not self._stopped.is_set() and (stop_at is None or time.monotonic() < stop_at):
+                try:
+                    problem = waiting.popleft()
+                except IndexError:
+                    return
+                self._measure(evaluator, prepared, problem, done)
+                if evaluator is self.evaluator:
+                    interrupts.check()
+
+        interrupts.check()
+        with ThreadPoolExecutor(max(1, len(self._helpers)), "device") as pool:
+            helping = [pool.submit(work, helper) for helper in self._helpers]
+            for future in helping:
+                future.add_done_callback(self._stop_if_failed)
+            try:
+                work(self.evaluator)
+                for future in helping:
+                    future.result()
+            except BaseException:
+                # All stop, and what they are at is lost.
+                self._stopped.set()
+                for helper in self._helpers:
+                    helper.abandon()
+                raise
+        if not self.run.remaining():
             self.run.finish()
 
-    def _measure(self, prepared: Prepared, problem: Problem, done: Callable[[Record], None] | None) -> None:
-        latest = self.run.latest().get(problem)
+    def _stop_if_failed(self, future: Future[None]) -> None:
+        if future.exception() is not None:
+            self._stopped.set()
+
+    def _measure(self, evaluator: Evaluator, prepared: Prepared, problem: Problem, done: Done | None) -> None:
+        with self._lock:
+            latest = self.run.latest().get(problem)
         first = 0 if latest is None else latest.attempt + 1
-        for measured in self.evaluator.attempts(prepared, problem, first):
-            record = self.run.append(measured.record, measured.samples)
+        for measured in evaluator.attempts(prepared, problem, first):
+            with self._lock:
+                if self._stopped.is_set():
+                    return
+                record = self.run.append(measured.record, measured.samples)
         if done is not None:
-            done(record)
+            with self._lock:
+                done(record)
 
     def _begin_segment(self, info: DeviceInfo, secret: bytes, not_rankable: str) -> int:
-        return self.run.begin_segment(info, secret, not_rankable).index
+        with self._lock:
+            return self.run.begin_segment(info, secret, not_rankable).index
 
 
 @contextlib.contextmanager

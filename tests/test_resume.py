@@ -23,6 +23,7 @@ from harness.build import BuildOptions
 from harness.cache import Cache
 from harness.channel import WorkerDied
 from harness.evaluate import Evaluator
+from harness.messages import Prepare
 from harness.model import DataError, InfraError
 from harness.problem_sets import resolve_shapes
 from harness.record import Record, Status
@@ -190,6 +191,32 @@ def test_a_machine_that_keeps_failing_leaves_the_run_open_for_another_try(fake: 
     assert not Run.read(path).complete
     (record,) = went(resume(path))
     assert (record.status, record.attempt) == (Status.VERIFIED, 3)
+    assert Run.read(path).complete
+
+
+def test_a_further_device_that_fails_ends_the_run_and_what_was_measured_stays(fake: list[FakeDriver], tmp_path: Path) -> None:
+    session = start(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        # As if it were another one.
+        patch.setattr(evaluate.DeviceLock, "acquire", lambda self: None)
+        session.join("cpu", BuildOptions())
+    full = InfraError("the disk is full, or so it seems.")
+    plain = fake[0].prepare
+
+    def fails(request: object) -> object:
+        raise full
+
+    def waits(request: Prepare) -> object:
+        assert session._stopped.wait(10)
+        return plain(request)
+
+    fake[0].prepare, fake[1].prepare = waits, fails  # type: ignore[assignment, method-assign]
+    with pytest.raises(InfraError, match="the disk is full"):
+        went(session)
+    path = session.run.path
+    assert Run.read(path).records == []
+    assert [driver.closed for driver in fake] == [1, 2]
+    assert len(went(resume(path))) == 6
     assert Run.read(path).complete
 
 

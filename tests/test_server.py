@@ -97,6 +97,13 @@ def test_an_arrival_during_clean_up_is_marked_and_waits() -> None:
     assert served[1].started_ns >= 300_000
 
 
+def test_an_arrival_during_another_ones_answer_waits_and_is_not_marked() -> None:
+    arrivals = (Arrival(0, "a", 0), Arrival(1, "a", 50_000), Arrival(2, "a", 900_000))
+    served = serve(arrivals, Simulated(lambda _: 100_000, clean_ns=200_000))
+    assert [one.disturbed for one in served] == [False, False, False]
+    assert served[1].started_ns >= 300_000
+
+
 def test_a_rate_is_too_high_when_more_than_a_twentieth_is_disturbed_and_more_than_by_chance() -> None:
     # A twentieth of 80 is 4, and two deviations of a Poisson count of 4 are 4; of 10,000 it is 500, and two are 44.7.
     found = [too_disturbed(8, 80), too_disturbed(9, 80), too_disturbed(544, 10_000), too_disturbed(545, 10_000)]

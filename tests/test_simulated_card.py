@@ -24,13 +24,18 @@ BASELINES = {"torch_matmul": 0.8, "cublas": 0.75, "cublaslt_heuristic": 0.625, "
 """Speedup over each: tests/simulated_card/card.py says how long a launch takes."""
 
 
-def hgemm(*arguments: str) -> str:
-    """What a command prints; it succeeds."""
-    environment = {**os.environ, "PYTHONPATH": path_with(TESTS / "simulated_card", TESTS, TESTS.parent)}
+def ended(*arguments: str, cards: int = 1) -> subprocess.CompletedProcess[str]:
+    """A command on a machine with so many cards."""
+    paths = {"PYTHONPATH": path_with(TESTS / "simulated_card", TESTS, TESTS.parent), "SIMULATED_CARDS": str(cards)}
     command = [sys.executable, "-m", "harness", *arguments]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    return subprocess.run(command, env={**os.environ, **paths}, capture_output=True, text=True, check=False)
+
+
+def hgemm(*arguments: str, cards: int = 1) -> str:
+    """What a command prints; it succeeds."""
+    found = ended(*arguments, cards=cards)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +64,10 @@ def test_a_run_has_a_score_in_every_mode(measured: tuple[Path, dict[str, Any]]) 
     for timing in (cold, warm, server):
         assert timing.conditions is not None
         assert timing.conditions.power_mw == 300_000
-    assert [cold.rounds, warm.rounds, server.rounds] == [10, 10, 32]
+    assert [cold.rounds, warm.rounds, server.rounds] == [10, 10, 16]
+    seconds = [timing.seconds for timing in record.timings]
+    assert all(each is not None and each > 0 for each in seconds)
+    assert sum(filter(None, seconds)) < record.seconds
     assert cold.contenders["cublas"].sm_clock_median_mhz == 1_900
 
 
@@ -67,6 +75,44 @@ def test_what_reads_a_run_reads_this_one(measured: tuple[Path, dict[str, Any]], 
     path, _ = measured
     assert path.name in hgemm("publish", str(path), "--database", f"sqlite:///{tmp_path / 'board.sqlite'}")
     assert "it reproduces" in hgemm("replay", str(path), "--shape", SHAPE)
+
+
+def test_two_cards_share_the_shapes_of_one_run(tmp_path: Path) -> None:
+    output, shapes = tmp_path / "runs", ",".join(f"16x24x{8 * count}" for count in range(1, 9))
+    hgemm("run", SUBMISSION, "--shapes", shapes, "--device", "cuda:0,cuda:1", "--output", str(output), cards=2)
+    (path,) = output.iterdir()
+    run = Run.read(path)
+    assert run.complete
+    assert sorted(map(str, run.latest())) == sorted(shapes.split(","))
+    assert [segment.index for segment in run.segments] == [0, 1]
+    assert len({segment.device.uuid for segment in run.segments}) == 2
+    assert {record.segment for record in run.records} == {0, 1}
+    assert path.name in hgemm("publish", str(path), "--database", f"sqlite:///{tmp_path / 'board.sqlite'}")
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [("cuda:0,cuda:2", "there is no device 'cuda:2'"), ("cuda:0,cuda:0", "in use by process"), ("cuda:0,cpu", "profile h200")],
+)
+def test_a_card_that_cannot_help_is_named(tmp_path: Path, devices: str, said: str) -> None:
+    found = ended("run", SUBMISSION, "--shapes", SHAPE, "--device", devices, "--output", str(tmp_path / "runs"), cards=2)
+    assert found.returncode in (2, 3)
+    assert said in found.stderr
+    assert len(found.stderr.strip().splitlines()[-1]) < 400
+
+
+def test_a_run_of_two_cards_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    output = tmp_path / "runs"
+    shapes = ",".join(f"16x24x{8 * count}" for count in range(1, 9))
+    arguments = ("--shapes", shapes, "--device", "cuda:0,cuda:1", "--output", str(output), "--budget", "1")
+    first = ended("run", SUBMISSION, *arguments, cards=2)
+    assert first.returncode == 4, first.stderr
+    (path,) = output.iterdir()
+    had = len(Run.read(path).records)
+    hgemm("run", "--resume", str(path), "--device", "cuda:1,cuda:0", cards=2)
+    run = Run.read(path)
+    assert run.complete
+    assert len(run.records) == 8 > had
 
 
 def test_a_search_verifies_what_was_fastest(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from harness.record import Record, Status
 def run(
     submission: Annotated[Path | None, typer.Argument(help="Directory of the submission.", show_default=False)] = None,
     shapes: Annotated[str | None, typer.Option(help="A set (hgemm shapes lists them), a file, or MxNxK,MxNxK,…")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda:0, …")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda:0, …; several cards of one kind as cuda:0,cuda:1.")] = "auto",
     output: Annotated[Path, typer.Option(help="Where the run's directory is made.")] = Path("runs"),
     resume: Annotated[str | None, typer.Option(help="Go on with this run, a directory or a name in ./runs.")] = None,
     budget: Annotated[float | None, typer.Option(help="Stop cleanly after this many seconds; resume later.", min=1)] = None,
@@ -40,6 +40,7 @@ def run(
     from harness.commands.devices import device_for
     from harness.commands.runs import find_run
     from harness.evaluate import Evaluator
+    from harness.machine import choose_device
     from harness.problem_sets import resolve_shapes
     from harness.protocol import Purpose, parse_modes, protocol_for
     from harness.run import Run
@@ -47,10 +48,14 @@ def run(
     from harness.submission import Submission
 
     interrupts.catch(signal.SIGTERM)
+    device, *others = device.split(",")
+    for other in others:
+        choose_device(other)
+    build = BuildOptions(compiler=compiler)
     if resume is not None:
         if submission is not None or shapes is not None:
             raise DataError("--resume takes everything from the run; give no submission and no --shapes with it.")
-        session = RunSession.resume(find_run(resume), device, BuildOptions(compiler=compiler))
+        session = RunSession.resume(find_run(resume), device, build)
     else:
         if submission is None:
             raise DataError("give the submission's directory, as in: hgemm run submissions/cpu-blocked --shapes cpu")
@@ -61,12 +66,14 @@ def run(
         protocol = protocol.model_copy(update=asked)
         usual = "cpu" if choice.profile.is_cpu else "quick"
         shape_set = resolve_shapes(usual if shapes is None else shapes, tree.manifest.track)
-        evaluator = Evaluator(choice.name, protocol, build=BuildOptions(compiler=compiler))
+        evaluator = Evaluator(choice.name, protocol, build=build)
         session = RunSession.start(evaluator, tree, shape_set, output, ("hgemm", *sys.argv[1:]))
     stop_at = None if budget is None else time.monotonic() + budget
     interrupted = False
     with session, RunDisplay(session, quiet=not sys.stderr.isatty()) as display:
         try:
+            for other in others:
+                session.join(other, build)
             session.go(display.step, display.record, stop_at)
         except KeyboardInterrupt:
             interrupted = True

@@ -50,7 +50,8 @@ class Served(NamedTuple):
     device_ns: int
     """Time on the device, by its own events."""
     disturbed: bool
-    """Whether it arrived while the device was cleaning up after the last one: then its device time does not count."""
+    """Whether it arrived while the device was cleaning up after the last one: then its device time does not count. One that
+    arrived while the last one was answered is not disturbed; it stands in line, as it would without us."""
 
     @property
     def latency_ns(self) -> int:
@@ -119,9 +120,11 @@ def serve(arrivals: Sequence[Arrival], port: Port) -> tuple[Served, ...]:
     while not port.is_clean():
         pass
     origin_ns = port.now_ns()
+    completed_ns = 0
     for index, arrival in enumerate(arrivals):
         port.wait_until(origin_ns + arrival.at_ns)
-        disturbed = not port.is_clean()
+        # Who came while another was answered would have had to wait anyway.
+        disturbed = arrival.at_ns >= completed_ns and not port.is_clean()
         while not port.is_clean():
             pass
         started_ns = port.now_ns() - origin_ns

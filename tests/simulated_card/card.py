@@ -26,7 +26,7 @@ LIBRARIES = {"torch": "2.11.0", "cublasLt": "130100", "cuda runtime": "13010", "
 
 
 class CudaDevice(FakeDevice):
-    """The card `cuda:0`."""
+    """A card `cuda:N`."""
 
     def __init__(self, index: int) -> None:
         baselines = {
@@ -44,7 +44,7 @@ class CudaDevice(FakeDevice):
         self.info = DeviceInfo(
             profile="h200",
             name="NVIDIA H200",
-            uuid="GPU-00000000-0000-0000-0000-000000000001",
+            uuid=f"GPU-00000000-0000-0000-0000-{index + 1:012}",
             driver="580.0",
             libraries=LIBRARIES,
             timer="simulated",

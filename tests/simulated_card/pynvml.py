@@ -1,6 +1,8 @@
-"""The driver's management library, with one card."""
+"""The driver's management library, with as many cards as SIMULATED_CARDS says, one by default."""
 
 # ruff: noqa: N802 - these are its names.
+
+import os
 
 
 class NVMLError(Exception):
@@ -12,7 +14,7 @@ def nvmlInit() -> None:
 
 
 def nvmlDeviceGetCount() -> int:
-    return 1
+    return int(os.environ.get("SIMULATED_CARDS", "1"))
 
 
 def nvmlDeviceGetHandleByIndex(index: int) -> int:
@@ -24,4 +26,4 @@ def nvmlDeviceGetName(handle: int) -> str:
 
 
 def nvmlDeviceGetUUID(handle: int) -> str:
-    return "GPU-00000000-0000-0000-0000-000000000001"
+    return f"GPU-00000000-0000-0000-0000-{handle + 1:012}"
