@@ -188,7 +188,8 @@ def _agreement_checks(driver: RemoteDriver, aa_shapes: int, measures: tuple[Meas
         yield Check(name=f"A/A {mode} left out", outcome=Outcome.WARN, detail=f"{problem}, since {reason}{others}")
     results = found.by_measure if mode is Mode.SERVER else {**found.by_measure, "best baseline": found.best}
     for name, result in results.items():
-        few = result.intervals < 100
+        # Of several baselines that are as fast, the one that was chosen as the best is a little slower the next time.
+        few = result.intervals < 100 or result is found.best
         covered = AA_COVERAGE[0] <= result.coverage <= AA_COVERAGE[1] or few
         good = abs(result.geomean - 1) <= AA_GEOMEAN_TOLERANCE[mode] and covered
         yield Check(

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -85,19 +85,20 @@ class RunSession:
             run.close()
             raise
 
-    def join(self, device: str, build: BuildOptions) -> None:
-        """Have a further device measure as well.
+    def join(self, devices: Sequence[str], build: BuildOptions) -> None:
+        """Have further devices measure as well.
 
         Raises:
-            DataError: it is of another kind than the run's.
-            InfraError: it is not there, or in use.
+            DataError: one is of another kind than the run's.
+            InfraError: one is not there, or in use.
         """
-        helper = Evaluator(device, self.evaluator.protocol, build=build)
-        with _entered(helper):
-            helper.expect(self.submission)
-            _check_device(helper.info, self.run.header.device)
-        helper.on_segment = self._begin_segment
-        self._helpers.append(helper)
+        for device in devices:
+            helper = Evaluator(device, self.evaluator.protocol, build=build)
+            with _entered(helper):
+                helper.expect(self.submission)
+                _check_device(helper.info, self.run.header.device)
+            helper.on_segment = self._begin_segment
+            self._helpers.append(helper)
 
     def __enter__(self) -> Self:
         """The devices and the run are taken already, when the session is made."""

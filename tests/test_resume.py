@@ -199,7 +199,7 @@ def test_a_further_device_that_fails_ends_the_run_and_what_was_measured_stays(fa
     with pytest.MonkeyPatch.context() as patch:
         # As if it were another one.
         patch.setattr(evaluate.DeviceLock, "acquire", lambda self: None)
-        session.join("cpu", BuildOptions())
+        session.join(("cpu",), BuildOptions())
     full = InfraError("the disk is full, or so it seems.")
     plain = fake[0].prepare
 

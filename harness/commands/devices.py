@@ -30,6 +30,17 @@ def device_for(manifest: Manifest, name: str) -> DeviceChoice:
     )
 
 
+def names_of(text: str) -> list[str]:
+    """Devices of a comma list; the further ones are here.
+
+    Raises:
+        DataError: there is no device of that name.
+        InfraError: one is not here.
+    """
+    first, *others = text.split(",")
+    return [first, *(choose_device(other).name for other in others)]
+
+
 def profile_for(manifest: Manifest, name: str) -> DeviceProfile:
     """The profile to plan and build for: that of the named device or profile, or for `auto` one among the targets.
 

@@ -37,10 +37,9 @@ def run(
     """
     from harness.build import BuildOptions
     from harness.commands.console import RunDisplay, print_report
-    from harness.commands.devices import device_for
+    from harness.commands.devices import device_for, names_of
     from harness.commands.runs import find_run
     from harness.evaluate import Evaluator
-    from harness.machine import choose_device
     from harness.problem_sets import resolve_shapes
     from harness.protocol import Purpose, parse_modes, protocol_for
     from harness.run import Run
@@ -48,9 +47,7 @@ def run(
     from harness.submission import Submission
 
     interrupts.catch(signal.SIGTERM)
-    device, *others = device.split(",")
-    for other in others:
-        choose_device(other)
+    device, *others = names_of(device)
     build = BuildOptions(compiler=compiler)
     if resume is not None:
         if submission is not None or shapes is not None:
@@ -72,8 +69,7 @@ def run(
     interrupted = False
     with session, RunDisplay(session, quiet=not sys.stderr.isatty()) as display:
         try:
-            for other in others:
-                session.join(other, build)
+            session.join(others, build)
             session.go(display.step, display.record, stop_at)
         except KeyboardInterrupt:
             interrupted = True
