@@ -22,7 +22,7 @@ def search(
     track: OnTrack = Track.F32,
     device: Annotated[str, typer.Option(help="auto, cuda:0, …; with --build-only a profile such as h200.")] = "auto",
     budget: Annotated[float | None, typer.Option(help="Seconds of measuring, builds not counted.", min=1)] = None,
-    candidates: Annotated[int, typer.Option(help="Ways to divide a shape that are timed briefly.", min=1)] = 32,
+    candidates: Annotated[int, typer.Option(help="Ways to divide a shape that are timed briefly.", min=1)] = 24,
     finalists: Annotated[int, typer.Option(help="Configurations of a shape that are verified and scored.", min=1)] = 3,
     compiler: Annotated[str, typer.Option(help="nvrtc or nvcc.")] = "nvrtc",
     build_only: Annotated[

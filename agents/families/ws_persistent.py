@@ -40,9 +40,9 @@ TILES = (
     Tiles(2, True, 128, (64, 96, 128, 160, 192)),
 )
 """Widths between powers of two fill the last wave better."""
-WIDE = (Tiles(2, False, 128, (256,)), Tiles(2, False, 256, (128,)))
+WIDE = (Tiles(2, False, 128, (128, 256)), Tiles(2, False, 256, (128,)), Tiles(2, True, 128, (128,)))
 """For clusters of four, which read less from L2 and leave some multiprocessors without work."""
-SLENDER = (Tiles(1, False, 64, (16, 32, 64, 128)),)
+SLENDER = (Tiles(1, False, 64, (16, 32, 64, 128)), Tiles(2, False, 128, (16, 32, 64, 128)))
 """For products with one short side: a cluster reads it once, and the long side is spread over all multiprocessors."""
 STREAMED = (Tiles(2, False, 128, (128, 192, 256)), Tiles(2, False, 256, (128,)), Tiles(2, True, 128, (128, 192)))
 """Where CTAs share the tiles that fill no whole wave."""

@@ -102,6 +102,8 @@ struct Thread {
   std::deque<std::vector<Multiply>> multiplies;
   std::vector<Multiply> open_multiplies;
   bool registers_fenced = false;
+  bool awaits_cluster = false;
+  std::uint64_t cluster_generation = 0;
 
   ~Thread();
 };
@@ -459,8 +461,24 @@ bool named_any(unsigned name, unsigned threads, bool value) {
 void block_barrier() { meet(current->cta->named[0], current->cta->warps.size() * 32, true, false, "all threads of its CTA"); }
 
 void cluster_barrier() {
+  cluster_arrive();
+  cluster_wait();
+}
+
+void cluster_arrive() {
   Cluster &cluster = *current->cta->cluster;
-  meet(cluster.meeting, cluster.threads.size(), true, false, "its cluster");
+  if (current->awaits_cluster) fail("a thread arrived at its cluster's barrier twice");
+  current->awaits_cluster = true;
+  current->cluster_generation = cluster.meeting.generation;
+  meet(cluster.meeting, cluster.threads.size(), false, false, "its cluster");
+}
+
+void cluster_wait() {
+  if (!current->awaits_cluster) fail("a thread waits at its cluster's barrier without having arrived");
+  current->awaits_cluster = false;
+  const auto &meeting = current->cta->cluster->meeting;
+  const auto generation = current->cluster_generation;
+  wait_until([&meeting, generation] { return meeting.generation != generation; }, "its cluster");
 }
 
 unsigned cluster_rank() { return current->cta->rank; }

@@ -50,6 +50,8 @@ void named_barrier(unsigned name, unsigned threads, bool wait);
 bool named_any(unsigned name, unsigned threads, bool value);
 void block_barrier();
 void cluster_barrier();
+void cluster_arrive();
+void cluster_wait();
 unsigned cluster_rank();
 
 // Of all lanes of a warp.

@@ -52,6 +52,8 @@ template <int THREADS>
 bool any_of(u32 name, bool value) { return emulator::named_any(name, THREADS, value); }
 inline u32 cluster_rank() { return emulator::cluster_rank(); }
 inline void cluster_barrier() { emulator::cluster_barrier(); }
+inline void cluster_arrive() { emulator::cluster_arrive(); }
+inline void cluster_wait() { emulator::cluster_wait(); }
 
 inline void prefetch_map(const TensorMap &) {}
 inline u64 policy_evict_first() { return 1; }
