@@ -99,6 +99,17 @@ class Agreements(NamedTuple):
     left_out: dict[Problem, str]
     """Why a shape could not be measured."""
 
+    def extremes(self, measure: str) -> str:
+        """The smallest and the largest ratio of a measure, with their shapes, for a person."""
+        found = sorted(
+            (timing.speedups[AA_BASELINE].value, str(record.problem))
+            for record in self.records
+            for timing in record.timings
+            if str(timing.measure) == measure
+        )
+        (least, at_least), (most, at_most) = found[0], found[-1]
+        return f"from {least:.4f} ({at_least}) to {most:.4f} ({at_most})"
+
 
 def agreements(driver: RemoteDriver, problems: Sequence[Problem], protocol: Callable[[Problem], Protocol]) -> Agreements:
     """Measure the autotuned choice as if it were a submission: every ratio to itself is 1.
@@ -198,5 +209,6 @@ def _agreement_checks(driver: RemoteDriver, aa_shapes: int, measures: tuple[Meas
             detail=(
                 f"{AA_BASELINE} in the submission's place over {result.intervals} shapes: geomean {result.geomean:.4f}, "
                 f"{result.coverage:.1%} of the intervals hold 1, median half-width {result.median_half_width:.2%}"
+                + (f"; {found.extremes(name)}" if name in found.by_measure else "")
             ),
         )
