@@ -7,6 +7,7 @@ measured wholly on one card.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 import time
 from collections import deque
@@ -86,19 +87,24 @@ class RunSession:
             raise
 
     def join(self, devices: Sequence[str], build: BuildOptions) -> None:
-        """Have further devices measure as well.
+        """Have further devices measure as well. Where one cannot, a run that nothing was measured for is removed.
 
         Raises:
             DataError: one is of another kind than the run's.
             InfraError: one is not there, or in use.
         """
-        for device in devices:
-            helper = Evaluator(device, self.evaluator.protocol, build=build)
-            with _entered(helper):
-                helper.expect(self.submission)
-                _check_device(helper.info, self.run.header.device)
-            helper.on_segment = self._begin_segment
-            self._helpers.append(helper)
+        try:
+            for device in devices:
+                helper = Evaluator(device, self.evaluator.protocol, build=build)
+                with _entered(helper):
+                    helper.expect(self.submission)
+                    _check_device(helper.info, self.run.header.device)
+                helper.on_segment = self._begin_segment
+                self._helpers.append(helper)
+        except BaseException:
+            if not self.run.segments:
+                shutil.rmtree(self.run.path, ignore_errors=True)
+            raise
 
     def __enter__(self) -> Self:
         """The devices and the run are taken already, when the session is made."""

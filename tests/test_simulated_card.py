@@ -92,13 +92,18 @@ def test_two_cards_share_the_shapes_of_one_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("devices", "said"),
-    [("cuda:0,cuda:2", "there is no device 'cuda:2'"), ("cuda:0,cuda:0", "in use by process"), ("cuda:0,cpu", "profile h200")],
+    [
+        ("cuda:0,cuda:2", "there is no device 'cuda:2'"),
+        ("cuda:0,cuda:0", "names a device twice"),
+        ("cuda:0,cpu", "profile h200"),
+    ],
 )
 def test_a_card_that_cannot_help_is_named(tmp_path: Path, devices: str, said: str) -> None:
     found = ended("run", SUBMISSION, "--shapes", SHAPE, "--device", devices, "--output", str(tmp_path / "runs"), cards=2)
     assert found.returncode in (2, 3)
     assert said in found.stderr
     assert len(found.stderr.strip().splitlines()[-1]) < 400
+    assert list(tmp_path.glob("runs/*")) == []
 
 
 def test_a_run_of_two_cards_that_was_stopped_goes_on(tmp_path: Path) -> None:

@@ -34,10 +34,12 @@ def names_of(text: str) -> list[str]:
     """Devices of a comma list; the further ones are here.
 
     Raises:
-        DataError: there is no device of that name.
+        DataError: there is no device of that name, or one is named twice.
         InfraError: one is not here.
     """
     first, *others = text.split(",")
+    if len({first, *others}) <= len(others):
+        raise DataError(f"--device {text} names a device twice.")
     return [first, *(choose_device(other).name for other in others)]
 
 
