@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.commands.devices import AUTO, REFERENCE
+from harness.commands.devices import AUTO, REFERENCE, names_of
 from harness.model import InfraError
 from harness.problem import Track
 
@@ -20,9 +21,10 @@ def search(
     journal: Annotated[Path, typer.Argument(help="File of results (JSON lines); an existing one is gone on with.")],
     shapes: Shapes = "grid1000",
     track: OnTrack = Track.F32,
-    device: Annotated[str, typer.Option(help="auto, cuda:0, …; with --build-only a profile such as h200.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cuda:0, …, cuda:0,cuda:1; with --build-only a profile.")] = "auto",
     budget: Annotated[float | None, typer.Option(help="Seconds of measuring, builds not counted.", min=1)] = None,
     candidates: Annotated[int, typer.Option(help="Ways to divide a shape that are timed briefly.", min=1)] = 24,
+    variants: Annotated[int, typer.Option(help="Variants of a shape's fastest that follow.", min=0)] = 16,
     finalists: Annotated[int, typer.Option(help="Configurations of a shape that are verified and scored.", min=1)] = 3,
     compiler: Annotated[str, typer.Option(help="nvrtc or nvcc.")] = "nvrtc",
     build_only: Annotated[
@@ -42,18 +44,19 @@ def search(
     from harness.problem_sets import resolve_shapes
     from harness.profiles import load_profile
 
+    names = [device] if build_only else names_of(device)
     planned = REFERENCE if device == AUTO else device
-    profile = load_profile(planned) if build_only else choose_device(device).profile
+    profile = load_profile(planned) if build_only else choose_device(names[0]).profile
     if profile.architecture != "sm_90a":
         here = f"{profile.name} is {profile.architecture}"
         raise InfraError(f"the kernel families are written for sm_90a, and {here}; --build-only needs no device.")
     problems = resolve_shapes(shapes, track).problems
     with Journal(journal) as lines:
-        task = Search(Space(profile), problems, lines, Effort(candidates=candidates, finalists=finalists))
+        task = Search(Space(profile), problems, lines, Effort(candidates=candidates, variants=variants, finalists=finalists))
         task.build(journal.with_suffix(".kernels"), BuildOptions(compiler=compiler), _say)
         if not build_only:
-            with Screener(device) as screener:
-                task.run(screener, budget, _say)
+            with contextlib.ExitStack() as stack:
+                task.run([stack.enter_context(Screener(name)) for name in names], budget, _say)
             typer.echo(f"{len(task.best())} of {len(problems)} shapes have a verified configuration; see {journal}")
 
 

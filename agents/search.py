@@ -8,9 +8,11 @@ problems alike. Then the fastest of each problem are verified and timed against 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +50,17 @@ class Effort(NamedTuple):
     """Share of the budget after which finals begin."""
 
 
+class Line(NamedTuple):
+    """What devices take their candidates from."""
+
+    step: Callable[[Screener, Problem, KernelConfig], None]
+    """What is done with each."""
+    candidates: Iterator[tuple[int, tuple[Problem, KernelConfig]]]
+    """Numbered from 1."""
+    end: float | None
+    """By time.monotonic()."""
+
+
 class Search:
     """What is to be measured, what was, and what comes next."""
 
@@ -61,6 +74,9 @@ class Search:
         self._heats: dict[Problem, dict[KernelConfig, Heat]] = defaultdict(dict)
         self._finals: dict[Problem, dict[KernelConfig, Final]] = defaultdict(dict)
         self._dangerous: set[str] = set()
+        self._taken: set[tuple[bool, Problem, KernelConfig]] = set()
+        self._lock = threading.RLock()
+        self._stopped = threading.Event()
         for line in journal.lines:
             self._note(line)
 
@@ -93,19 +109,37 @@ class Search:
             if isinstance(result, Artifact) and not result.report.spill_store_bytes and not result.report.serialized_wgmma:
                 self.artifacts[name] = result.path
 
-    def run(self, screener: Screener, budget_s: float | None, progress: Progress | None = None) -> None:
-        """Measure what is missing until the budget is spent, looking at the clock between candidates."""
+    def run(self, screeners: Sequence[Screener], budget_s: float | None, progress: Progress | None = None) -> None:
+        """Measure what is missing until the budget is spent, looking at the clock between candidates.
+
+        Args:
+            screeners: one for each device; they take their candidates from the same line.
+            budget_s: seconds of measuring; None to measure everything.
+            progress: told how far it is.
+        """
         started = time.monotonic()
-        self._append(Segment.here(screener.info, screener.protocol))
-        say = progress or (lambda _: None)
+        for screener in screeners:
+            self._append(Segment.here(screener.info, screener.protocol))
         ends = (None, None) if budget_s is None else (started + budget_s * self.effort.heats_share, started + budget_s)
         for step, remaining, end in ((self._heat, self._next_heats, ends[0]), (self._final, self._next_finals, ends[1])):
-            for count, candidate in enumerate(remaining(), start=1):
-                if end is not None and time.monotonic() >= end:
-                    break
-                step(screener, *candidate)
-                if count % 100 == 0:
-                    say(f"{step.__name__.strip('_')} {count}, {time.monotonic() - started:.0f} s")
+            line = Line(step, enumerate(remaining(), start=1), end)
+            with ThreadPoolExecutor(len(screeners), "device") as pool:
+                try:
+                    for future in [pool.submit(self._work, screener, line, started, progress) for screener in screeners]:
+                        future.result()
+                except BaseException:
+                    self._stopped.set()
+                    raise
+
+    def _work(self, screener: Screener, line: Line, started: float, progress: Progress | None) -> None:
+        while not self._stopped.is_set() and (line.end is None or time.monotonic() < line.end):
+            with self._lock:
+                count, candidate = next(line.candidates, (0, None))
+            if candidate is None:
+                return
+            line.step(screener, *candidate)
+            if progress is not None and count % 100 == 0:
+                progress(f"{line.step.__name__.strip('_')} {count}, {time.monotonic() - started:.0f} s")
 
     def best(self) -> dict[Problem, Final]:
         """The verified configuration of each problem that beats the anchor by most, where there is one."""
@@ -121,11 +155,11 @@ class Search:
             for problem in self.problems:
                 for config in self._candidates[problem][start : start + self.effort.batch]:
                     if config not in self._heats[problem] and self._is_measurable(config, problem):
-                        yield problem, config
+                        yield self._take(problem, config, final=False)
         for _ in range(0, self.effort.variants, self.effort.batch):
             for problem in self.problems:
                 for config in self._next_variants(problem):
-                    yield problem, config
+                    yield self._take(problem, config, final=False)
 
     def _next_variants(self, problem: Problem) -> list[KernelConfig]:
         """A batch of those that divide the problem as its fastest configurations do and were not timed yet."""
@@ -135,7 +169,8 @@ class Search:
         timed = {config: heat.launch_ns for config, heat in heats.items() if heat.launch_ns is not None}
         leaders = sorted(timed, key=lambda config: timed[config])[: self.effort.leaders]
         found = dict.fromkeys(variant for leader in leaders for variant in self.space.variants(leader, problem))
-        left = [c for c in found if c not in heats and self._is_measurable(c, problem)]
+        new = [c for c in found if c not in heats and (False, problem, c) not in self._taken]
+        left = [c for c in new if self._is_measurable(c, problem)]
         return sorted(left, key=lambda config: estimate_ns(config, problem, self.space.device))[:most]
 
     def _next_finals(self) -> Iterator[tuple[Problem, KernelConfig]]:
@@ -144,7 +179,7 @@ class Search:
             for problem in self.problems:
                 config = self._next_finalist(problem)
                 if config is not None:
-                    yield problem, config
+                    yield self._take(problem, config, final=True)
 
     def _next_finalist(self, problem: Problem) -> KernelConfig | None:
         timed = {config: heat.launch_ns for config, heat in self._heats[problem].items() if heat.launch_ns is not None}
@@ -153,7 +188,8 @@ class Search:
         if not right or sum(config in finals for config in right) >= self.effort.finalists:
             return None
         limit_ns = min(timed[config] for config in right) * self.effort.margin
-        left = [c for c in right if c not in finals and timed[c] <= limit_ns and self._is_measurable(c, problem)]
+        new = [c for c in right if c not in finals and (True, problem, c) not in self._taken]
+        left = [c for c in new if timed[c] <= limit_ns and self._is_measurable(c, problem)]
         return min(left, key=lambda config: timed[config], default=None)
 
     def _heat(self, screener: Screener, problem: Problem, config: KernelConfig) -> None:
@@ -188,9 +224,15 @@ class Search:
         names = kernels_for(config, problem)
         return all(name in self.artifacts and name not in self._dangerous for name in names)
 
+    def _take(self, problem: Problem, config: KernelConfig, final: bool) -> tuple[Problem, KernelConfig]:
+        """Mark a candidate as on its way, so that no other device is given it as well."""
+        self._taken.add((final, problem, config))
+        return problem, config
+
     def _append(self, line: Segment | Heat | Final) -> None:
-        self.journal.append(line)
-        self._note(line)
+        with self._lock:
+            self.journal.append(line)
+            self._note(line)
 
     def _note(self, line: Segment | Heat | Final) -> None:
         if isinstance(line, Heat):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from agents.measuring import Candidate, Failed, HeatTime, Screener
 from agents.search import Effort, Search, speedup, winners
 from agents.space import Space, kernels_for, plan_for
 from harness.devices import BufferSet, SubmissionFault
-from harness.model import DataError
+from harness.model import DataError, InfraError
 from harness.plan import Plan
 from harness.planner import make_plans
 from harness.problem import Problem
@@ -69,7 +70,7 @@ def search_in(tmp_path: Path, space: Space, screener: Any, effort: Effort = EFFO
     with Journal(tmp_path / "search.jsonl") as journal:
         search = Search(space, PROBLEMS, journal, effort)
         search.artifacts = {name: tmp_path / name for name in names(search)}
-        search.run(screener, None)
+        search.run([screener], None)
     return search
 
 
@@ -104,7 +105,7 @@ def test_after_every_way_to_divide_a_problem_the_variants_of_the_fastest_are_tim
             search = Search(space, PROBLEMS[1:], journal, effort)
             possible = (each for first in search._candidates[PROBLEMS[1]] for each in space.variants(first, PROBLEMS[1]))
             search.artifacts = {name: tmp_path / name for config in possible for name in kernels_for(config, PROBLEMS[1])}
-            search.run(screener, None)
+            search.run([screener], None)
         return list(search._heats[PROBLEMS[1]])
 
     effort = EFFORT._replace(variants=3, leaders=6)
@@ -118,6 +119,51 @@ def test_after_every_way_to_divide_a_problem_the_variants_of_the_fastest_are_tim
     assert [estimate_ns(each, PROBLEMS[1], H200) for each in variants] == [estimate for estimate, *_ in order[:3]]
     assert set(variants) < siblings
     assert timed(effort) == found
+
+
+class Paired(FakeScreener):
+    """Its first heat begins when another device's does."""
+
+    def __init__(self, together: threading.Barrier) -> None:
+        super().__init__()
+        self.together = together
+
+    def heat(self, candidate: Candidate) -> HeatTime:
+        if not self.heated:
+            self.together.wait(30)
+        return super().heat(candidate)
+
+
+def on_two_devices(tmp_path: Path, space: Space, screeners: list[Any]) -> list[Heat | Final]:
+    with Journal(tmp_path / "search.jsonl") as journal:
+        search = Search(space, PROBLEMS, journal, EFFORT)
+        search.artifacts = {name: tmp_path / name for name in names(search)}
+        search.run(screeners, None)
+    return [line for line in read_journal(tmp_path / "search.jsonl") if not isinstance(line, Segment)]
+
+
+def test_two_devices_share_the_candidates(tmp_path: Path, space: Space) -> None:
+    together = threading.Barrier(2)
+    first, second = Paired(together), Paired(together)
+    lines = on_two_devices(tmp_path, space, [first, second])
+    assert first.heated
+    assert second.heated
+    heats = [line for line in lines if isinstance(line, Heat)]
+    assert len(heats) == len({(line.problem, line.config) for line in heats}) == 12
+    finals = [line for line in lines if isinstance(line, Final)]
+    assert len(finals) == len({(line.problem, line.config) for line in finals}) == 4
+
+
+def test_a_device_that_fails_ends_the_search_of_all(tmp_path: Path, space: Space) -> None:
+    class Full(Paired):
+        def heat(self, candidate: Candidate) -> HeatTime:
+            self.together.wait(30)
+            raise InfraError("the disk is full, or so it seems.")
+
+    together = threading.Barrier(2)
+    with pytest.raises(InfraError, match="the disk is full"):
+        on_two_devices(tmp_path, space, [Paired(together), Full(together)])
+    assert len(list(read_journal(tmp_path / "search.jsonl"))) < 2 + 12 + 4
 
 
 def test_going_on_repeats_nothing(tmp_path: Path, space: Space) -> None:
@@ -165,7 +211,7 @@ def test_the_budget_ends_heats_and_finals(tmp_path: Path, space: Space, monkeypa
     with Journal(tmp_path / "search.jsonl") as journal:
         search = Search(space, PROBLEMS, journal, EFFORT)
         search.artifacts = {name: tmp_path / name for name in names(search)}
-        search.run(screener, 10.0)
+        search.run([screener], 10.0)
     assert 0 < len(screener.heated) < 8
     assert 0 < len(screener.measured) <= 4
 
@@ -217,7 +263,7 @@ def test_the_usual_effort_finds_and_exports_every_way_to_share_tiles(
     with Journal(tmp_path / "search.jsonl") as journal:
         search = Search(space, (problem,), journal, Effort(finalists=1))
         search.artifacts = {name: tmp_path / name for name in names(search)}
-        search.run(Partial(zeroed=True, deterministic=deterministic), None)  # type: ignore[arg-type]
+        search.run([Partial(zeroed=True, deterministic=deterministic)], None)  # type: ignore[arg-type]
     won = winners(list(read_journal(tmp_path / "search.jsonl")))
     assert won[problem].split is split
     submission = export(won, H200, tmp_path / "won", Title("won", "1.0.0", "Of a test."))

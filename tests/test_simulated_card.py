@@ -120,8 +120,10 @@ def test_a_run_of_two_cards_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert len(run.records) == 8 > had
 
 
-def test_a_search_verifies_what_was_fastest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("devices", ["cuda:0", "cuda:1,cuda:0"])
+def test_a_search_verifies_what_was_fastest(tmp_path: Path, devices: str) -> None:
     journal = tmp_path / "search.jsonl"
-    hgemm("search", str(journal), "--shapes", "64x64x64", "--device", "cuda:0", "--candidates", "1", "--finalists", "1")
+    what = ("--shapes", "64x64x64", "--candidates", "1", "--variants", "0", "--finalists", "1")
+    hgemm("search", str(journal), *what, "--device", devices, cards=2)
     finals = [line for line in map(json.loads, journal.read_text(encoding="utf-8").splitlines()) if line.get("record")]
     assert [final["record"]["status"] for final in finals] == ["verified"]
