@@ -93,6 +93,12 @@ class Screener:
             (driver.close if kind is None else driver.kill)()
         self._lock.release()
 
+    def abandon(self) -> None:
+        """From another thread: end the worker, whatever it is at."""
+        driver = self._driver
+        if driver is not None:
+            driver.kill()
+
     @property
     def info(self) -> DeviceInfo:
         """The device as the worker sees it."""

@@ -123,13 +123,25 @@ class Search:
         ends = (None, None) if budget_s is None else (started + budget_s * self.effort.heats_share, started + budget_s)
         for step, remaining, end in ((self._heat, self._next_heats, ends[0]), (self._final, self._next_finals, ends[1])):
             line = Line(step, enumerate(remaining(), start=1), end)
-            with ThreadPoolExecutor(len(screeners), "device") as pool:
-                try:
-                    for future in [pool.submit(self._work, screener, line, started, progress) for screener in screeners]:
-                        future.result()
-                except BaseException:
-                    self._stopped.set()
-                    raise
+            self._share(line, screeners, started, progress)
+
+    def _share(self, line: Line, screeners: Sequence[Screener], started: float, progress: Progress | None) -> None:
+        """The first device works in this thread, every other one in a thread of its own."""
+        mine, *others = screeners
+        with ThreadPoolExecutor(max(1, len(others)), "device") as pool:
+            helping = [pool.submit(self._work, other, line, started, progress) for other in others]
+            for future in helping:
+                future.add_done_callback(lambda done: self._stopped.set() if done.exception() is not None else None)
+            try:
+                self._work(mine, line, started, progress)
+                for future in helping:
+                    future.result()
+            except BaseException:
+                # All stop, and what they are at is lost.
+                self._stopped.set()
+                for other in others:
+                    other.abandon()
+                raise
 
     def _work(self, screener: Screener, line: Line, started: float, progress: Progress | None) -> None:
         while not self._stopped.is_set() and (line.end is None or time.monotonic() < line.end):
@@ -231,6 +243,8 @@ class Search:
 
     def _append(self, line: Segment | Heat | Final) -> None:
         with self._lock:
+            if self._stopped.is_set():
+                return
             self.journal.append(line)
             self._note(line)
 

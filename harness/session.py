@@ -43,6 +43,7 @@ class RunSession:
         self.submission = submission
         self.run = run
         evaluator.on_segment = self._begin_segment
+        self._is_new = False
         self._helpers: list[Evaluator] = []
         self._stopped = threading.Event()
         self._lock = threading.RLock()
@@ -61,7 +62,9 @@ class RunSession:
             evaluator.expect(submission)
             run = Run.create(parent, submission, _header(evaluator, submission, shapes, command))
             # What is built is the snapshot that was hashed, whatever becomes of the directory meanwhile.
-            return cls(evaluator, submission._replace(root=(run.path / SNAPSHOT).resolve()), run)
+            session = cls(evaluator, submission._replace(root=(run.path / SNAPSHOT).resolve()), run)
+            session._is_new = True
+            return session
 
     @classmethod
     def resume(cls, path: Path, device: str, build: BuildOptions) -> Self:
@@ -87,7 +90,7 @@ class RunSession:
             raise
 
     def join(self, devices: Sequence[str], build: BuildOptions) -> None:
-        """Have further devices measure as well. Where one cannot, a run that nothing was measured for is removed.
+        """Have further devices measure as well. Where one cannot, a run that was only just begun is removed.
 
         Raises:
             DataError: one is of another kind than the run's.
@@ -102,7 +105,7 @@ class RunSession:
                 helper.on_segment = self._begin_segment
                 self._helpers.append(helper)
         except BaseException:
-            if not self.run.segments:
+            if self._is_new:
                 shutil.rmtree(self.run.path, ignore_errors=True)
             raise
 

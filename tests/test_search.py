@@ -49,6 +49,10 @@ class FakeScreener:
         self.measured: list[tuple[Problem, str]] = []
         self.fatal: set[str] = set()
         self.wrong: set[str] = set()
+        self.abandoned = False
+
+    def abandon(self) -> None:
+        self.abandoned = True
 
     def heat(self, candidate: Candidate) -> HeatTime:
         name = next(iter(candidate.plan.kernels))
@@ -161,8 +165,10 @@ def test_a_device_that_fails_ends_the_search_of_all(tmp_path: Path, space: Space
             raise InfraError("the disk is full, or so it seems.")
 
     together = threading.Barrier(2)
+    other = Full(together)
     with pytest.raises(InfraError, match="the disk is full"):
-        on_two_devices(tmp_path, space, [Paired(together), Full(together)])
+        on_two_devices(tmp_path, space, [Paired(together), other])
+    assert other.abandoned
     assert len(list(read_journal(tmp_path / "search.jsonl"))) < 2 + 12 + 4
 
 

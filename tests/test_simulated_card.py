@@ -114,6 +114,8 @@ def test_a_run_of_two_cards_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert first.returncode == 4, first.stderr
     (path,) = output.iterdir()
     had = len(Run.read(path).records)
+    assert ended("run", "--resume", str(path), "--device", "cuda:0,cpu", cards=2).returncode == 2
+    assert len(Run.read(path).records) == had
     hgemm("run", "--resume", str(path), "--device", "cuda:1,cuda:0", cards=2)
     run = Run.read(path)
     assert run.complete
