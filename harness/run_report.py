@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Self
 
 from harness.model import Hash, Model, Name
@@ -69,6 +70,9 @@ class RunReport(Scores):
     """The run itself."""
     not_verified: tuple[ShapeOutcome, ...]
     """Shapes whose latest record is not verified, in the set's order; those without a record are in no list."""
+    seconds: dict[str, float]
+    """What the records took of one device, in all: each measure, and `verification`. Planning, building and the start of
+    workers are not in it."""
 
 
 def report_of(run: Run) -> RunReport:
@@ -99,4 +103,17 @@ def report_of(run: Run) -> RunReport:
             not_rankable_because="; ".join(reasons),
         ),
         not_verified=tuple(ShapeOutcome.of(record) for record in records if record.status is not Status.VERIFIED),
+        seconds=_seconds(run.records),
     )
+
+
+def _seconds(records: Iterable[Record]) -> dict[str, float]:
+    """Seconds by measure; what a record took beside its measures went into verification."""
+    found = {"verification": 0.0}
+    for record in records:
+        found["verification"] += record.seconds
+        for timing in record.timings:
+            seconds = timing.seconds or 0.0
+            found["verification"] -= seconds
+            found[str(timing.measure)] = found.get(str(timing.measure), 0.0) + seconds
+    return {name: round(seconds, 1) for name, seconds in found.items() if seconds >= 0.05}

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from factories import make_record
 from runs import COLD, WARM, Recipe, make_run
 
 from harness.commands.console import outcome_line, print_report
@@ -13,10 +14,11 @@ from harness.commands.runs import find_run
 from harness.commands.show import show
 from harness.commands.tables import PIPE_WIDTH
 from harness.model import DataError
+from harness.problem import Problem
 from harness.protocol import CUDA_BASELINES
 from harness.record import Status
 from harness.run import Run
-from harness.run_report import report_of
+from harness.run_report import _seconds, report_of
 
 TWO = "64x64x64,4096x4096x4096"
 
@@ -101,3 +103,12 @@ def test_a_run_is_found_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.
     assert find_run(str(path)) == path
     with pytest.raises(DataError, match=path.name):
         find_run("another")
+
+
+def test_a_report_says_what_each_measure_took() -> None:
+    record = make_record(Problem.parse("64x64x64"), measures=(COLD, WARM), seconds=2.1)
+    took = tuple(
+        timing.model_copy(update={"seconds": seconds}) for timing, seconds in zip(record.timings, (1.2, 0.5), strict=True)
+    )
+    records = [record.model_copy(update={"timings": took}), make_record(Problem.parse("64x64x128"), seconds=0.5)]
+    assert _seconds(records) == {"verification": 0.9, "offline/cold": 1.2, "offline/warm": 0.5}

@@ -59,6 +59,9 @@ def print_run(report: RunReport, run: Run) -> None:
         _print_tables(console, tables, report)
     _print_failures(console, report)
     console.print()
+    if len(report.seconds) > 1:
+        parts = ", ".join(f"{name} {seconds:,.0f}" for name, seconds in report.seconds.items())
+        say(console, f"It took {sum(report.seconds.values()):,.0f} s of one device, builds not counted: {parts}.")
     for sentence in _worth(report):
         say(console, sentence)
     say(console, f"one shape: hgemm show {run.path} --shape {run.header.shapes[0]}")
