@@ -12,7 +12,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from harness.build import BuildOptions, build_kernels
 from harness.plan import Kernel
 from harness.problem import Problem
 from harness.rewards import MEASURE
+from harness.sharing import share
 
 Progress = Callable[[str], None]
 
@@ -123,25 +123,11 @@ class Search:
         ends = (None, None) if budget_s is None else (started + budget_s * self.effort.heats_share, started + budget_s)
         for step, remaining, end in ((self._heat, self._next_heats, ends[0]), (self._final, self._next_finals, ends[1])):
             line = Line(step, enumerate(remaining(), start=1), end)
-            self._share(line, screeners, started, progress)
 
-    def _share(self, line: Line, screeners: Sequence[Screener], started: float, progress: Progress | None) -> None:
-        """The first device works in this thread, every other one in a thread of its own."""
-        mine, *others = screeners
-        with ThreadPoolExecutor(max(1, len(others)), "device") as pool:
-            helping = [pool.submit(self._work, other, line, started, progress) for other in others]
-            for future in helping:
-                future.add_done_callback(lambda done: self._stopped.set() if done.exception() is not None else None)
-            try:
-                self._work(mine, line, started, progress)
-                for future in helping:
-                    future.result()
-            except BaseException:
-                # All stop, and what they are at is lost.
-                self._stopped.set()
-                for other in others:
-                    other.abandon()
-                raise
+            def work(screener: Screener, line: Line = line) -> None:
+                self._work(screener, line, started, progress)
+
+            share(work, screeners, self._stopped)
 
     def _work(self, screener: Screener, line: Line, started: float, progress: Progress | None) -> None:
         while not self._stopped.is_set() and (line.end is None or time.monotonic() < line.end):

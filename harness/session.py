@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +25,7 @@ from harness.problem import Problem
 from harness.problem_sets import ShapeSet
 from harness.record import Record
 from harness.run import SNAPSHOT, DeviceInfo, Header, Run, run_name, utc_now
+from harness.sharing import share
 from harness.submission import Submission
 
 MUST_MATCH = ("profile", "name", "driver", "libraries")
@@ -135,26 +135,9 @@ class RunSession:
                     interrupts.check()
 
         interrupts.check()
-        with ThreadPoolExecutor(max(1, len(self._helpers)), "device") as pool:
-            helping = [pool.submit(work, helper) for helper in self._helpers]
-            for future in helping:
-                future.add_done_callback(self._stop_if_failed)
-            try:
-                work(self.evaluator)
-                for future in helping:
-                    future.result()
-            except BaseException:
-                # All stop, and what they are at is lost.
-                self._stopped.set()
-                for helper in self._helpers:
-                    helper.abandon()
-                raise
+        share(work, (self.evaluator, *self._helpers), self._stopped)
         if not self.run.remaining():
             self.run.finish()
-
-    def _stop_if_failed(self, future: Future[None]) -> None:
-        if future.exception() is not None:
-            self._stopped.set()
 
     def _measure(self, evaluator: Evaluator, prepared: Prepared, problem: Problem, done: Done | None) -> None:
         with self._lock:

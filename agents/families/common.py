@@ -32,9 +32,9 @@ ALIGNMENT_BYTES = 256
 """Between parts of a workspace."""
 
 
-IDLE = {2: 0, 4: 12, 8: 20}
-"""Multiprocessors that clusters of so many CTAs leave without work on an H200, at least: a cluster lies within one GPC, whose
-multiprocessors are seldom a multiple, and 32 clusters of four or 16 of eight were seen to take twice as long as 30 or 8."""
+IDLE = {3: 15, 4: 12, 6: 30, 8: 12}
+"""Multiprocessors that clusters of so many CTAs, one to a multiprocessor, leave without work on an H200, as its driver says
+(cuOccupancyMaxActiveClusters): a cluster lies within one GPC. More clusters than fit were seen to take twice as long."""
 
 
 class Source(NamedTuple):
@@ -135,8 +135,7 @@ def deepest(config: KernelConfig, most: int = MOST_STAGES) -> KernelConfig:
 def clusters_at_once(config: KernelConfig, device: DeviceProfile) -> int:
     """Clusters that the device holds together, or CTAs without one: who waits for the end of another doubles the time."""
     size = config.cluster_ctas * (config.splits if config.split is Split.CLUSTER else 1)
-    idle = next((idle for most, idle in IDLE.items() if size <= most), IDLE[8]) if size > 1 else 0
-    return max(1, (device.sm_count - idle) // size) * config.ctas_per_sm
+    return max(1, (device.sm_count - IDLE.get(size, 0)) // size) * config.ctas_per_sm
 
 
 def maps(config: KernelConfig, problem: Problem) -> tuple[TensorMap, TensorMap]:
