@@ -41,7 +41,7 @@ STAGE_LATENCY = 60.0
 L2_BYTES_PER_CLOCK = 75.0
 """That one multiprocessor reads from L2, when all read."""
 STORE_BYTES_PER_CLOCK = 32.0
-END = {Store.TMA: 900.0, Store.DIRECT: 600.0}
+END = {Store.TMA: 900.0, Store.ROWS: 400.0, Store.DIRECT: 600.0}
 """Clocks from the last instruction to the last byte of C on its way."""
 DIRECT_STORE_COST = 1.3
 """Registers are stored in pieces of 16 bytes: so much slower than through TMA."""

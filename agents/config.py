@@ -14,6 +14,11 @@ BARRIER_BYTES = 8
 REGISTERS = {2: (40, 232), 3: (40, 152)}
 """Registers of a loading and of a multiplying thread of a persistent CTA, by warpgroups that multiply. They share 64 Ki."""
 
+WIDEST_PANEL = 64
+"""Numbers in 128 bytes."""
+MOST_WRITTEN = 7 / 6
+"""Of a tile's bytes, what may leave so that panels are wide."""
+
 
 class Family(StrEnum):
     """Which design a kernel follows."""
@@ -56,6 +61,8 @@ class Store(StrEnum):
 
     TMA = "tma"
     """Through shared memory and TMA."""
+    ROWS = "rows"
+    """Through shared memory, and from there by the threads that computed it, 16 bytes each: nobody waits for TMA."""
     DIRECT = "direct"
     """From registers, with a test of every bound."""
 
@@ -146,19 +153,27 @@ class KernelConfig(Model):
 
     @property
     def panel(self) -> int:
-        """Rows of Q whose sums leave together."""
+        """Rows of Q whose sums leave together. The last of TMA's panels may begin within the one before: it writes the same."""
+        if self.store is Store.ROWS:
+            return min(WIDEST_PANEL, 1 << (self.bn - 1).bit_length())
         widths = (64, 48, 32, 16, 8) if self.swapped else (64, 32, 16, 8)
-        return next(width for width in widths if self.bn % width == 0)
+        fitting = (width for width in widths if width <= self.bn)
+        return next(width for width in fitting if math.ceil(self.bn / width) * width <= MOST_WRITTEN * self.bn)
 
     @property
     def round(self) -> int:
         """Panels that a warpgroup writes between two barriers: as many as make up 64 rows of Q."""
-        return min(64 // self.panel, self.bn // self.panel, self.buffers or self.panels)
+        return min(64 // self.panel, math.ceil(self.bn / self.panel), self.buffers or self.panels)
 
     @property
     def panels(self) -> int:
         """Panels of C per warpgroup and tile."""
-        return self.blocks * (self.bn // self.panel)
+        return self.blocks * math.ceil(self.bn / self.panel)
+
+    @property
+    def panels_through_ring(self) -> int:
+        """Panels of C per warpgroup that lie in the ring together, once it is no longer needed: all, or two in turn."""
+        return {Store.TMA: self.panels, Store.ROWS: min(2, self.panels), Store.DIRECT: 0}[self.store]
 
     @property
     def stage_bytes(self) -> int:
@@ -172,7 +187,7 @@ class KernelConfig(Model):
         panel_bytes = 2 * 64 * self.panel * self.warpgroups
         if self.buffers:
             return ring + self.buffers * panel_bytes
-        tile_bytes = self.panels * panel_bytes if self.store is Store.TMA else 0
+        tile_bytes = self.panels_through_ring * panel_bytes
         return max(ring, tile_bytes, self.shared_sums_bytes)
 
     @property

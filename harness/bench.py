@@ -236,20 +236,20 @@ class Bench:
         choices = self._chosen[str(Measure())]
         if self._stand_in is not None and choices[SUBMISSION].operation != self._submission:
             self._submission_for(Measure())  # A later measure let it stand in for another operation.
-        each = min(request.requests_each, self._layout.slots)
-        operation = choices[SUBMISSION if SUBMISSION in request.contenders else request.contenders[0]].operation
-        sets = self._first_sets(each, operation)
+        each = min(request.requests_each, self._layout.slots - request.refreshed)
+        owner = SUBMISSION if SUBMISSION in request.contenders else request.contenders[0]
+        sets = self._first_sets(each + request.refreshed, choices[owner].operation)
         keys = {name: choices[name].operation.key for name in request.contenders}
         rate_per_s, seed = request.rate_per_s, rng.getrandbits(62)
         if request.refreshed:
             if not self._clean_ns:
                 # A refresher of its own, since what is cleaned up here is followed by no request.
-                port = self.device.port(keys, each, Refresher(sets, seed).between)
-                self._clean_ns = clean_up_ns(trace(request.contenders, 1, rate_per_s, seed), port)
+                port = self.device.port(keys, each + 1, Refresher(sets, seed).between)
+                self._clean_ns = clean_up_ns(trace(request.contenders, 1, rate_per_s, seed, owner), port)
             rate_per_s = min(rate_per_s, CLEAN_SHARE / (self._clean_ns * 1e-9))
         refresher = Refresher(sets, rng.getrandbits(62), request.refreshed)
-        port = self.device.port(keys, each, refresher.between if request.refreshed else None)
-        served = serve(trace(request.contenders, each, rate_per_s, seed), port)
+        port = self.device.port(keys, each + request.refreshed, refresher.between if request.refreshed else None)
+        served = serve(trace(request.contenders, each, rate_per_s, seed, owner), port)
         conditions = self.device.conditions()
         inspection = self._inspect_requests(refresher, request.full) if SUBMISSION in request.contenders else None
         return ServeResult(
@@ -263,10 +263,11 @@ class Bench:
         )
 
     def _inspect_requests(self, refresher: Refresher, full: bool) -> Inspection:
-        before = self._digest(refresher.sets)
+        sets = refresher.answered
+        before = self._digest(sets)
         refresher.draw_again()
-        integrity = self._integrity(refresher.sets, before)
-        a, b, c, bits = refresher.sets.a, refresher.sets.b, refresher.outputs, refresher.poison_bits
+        integrity = self._integrity(sets, before)
+        a, b, c, bits = *sets, refresher.poison_bits
         if full:
             errors = compare(a, b, c, InputKind.NORMAL, self._track, bits)
             return Inspection(integrity=integrity, errors=errors)

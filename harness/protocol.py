@@ -11,7 +11,7 @@ from harness.model import DataError, Hash, InfraError, Model, Name, Positive
 from harness.profiles import DeviceProfile
 from harness.record import L2State, Measure, Mode
 
-PROTOCOL_VERSION = "2"
+PROTOCOL_VERSION = "3"
 
 CUDA_BASELINES = ("torch_matmul", "cublas", "cublaslt_heuristic", "cublaslt_autotuned")
 CPU_BASELINES = ("torch_matmul", "torch_matmul_fp32")
@@ -52,7 +52,7 @@ class Protocol(Model):
     """A window holds enough operations to last this long, or one."""
     target_half_width: Annotated[float, Field(gt=0, lt=1)] = 0.01
     """Rounds end at the first look at which every ratio is known to this half-width."""
-    server_requests: Positive = 16
+    server_requests: Positive = 8
     """Requests of each contender in server mode; a third of them where an operation takes long."""
     sustained: bool = False
     """Longer windows on compute-bound shapes, which let the power limit act."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from agents.config import KernelConfig
 from agents.space import plan_for, sources_for
-from harness.plan import Launch, Layout, Plan, Pointer, Scalar, Swizzle, TensorMap
+from harness.plan import Launch, Layout, Plan, Pointer, Scalar, ScalarType, Swizzle, TensorMap
 from harness.plan_arguments import Argument, Buffer
 from harness.problem import Problem
 from harness.profiles import load_profile
@@ -162,7 +162,8 @@ def _run(kernels: ctypes.CDLL, plan: Plan, step: Launch, addresses: dict[Buffer,
 
 def _parameter(argument: Argument, addresses: dict[Buffer, int]) -> ctypes.Structure | ctypes.c_int | ctypes.c_uint64:
     if isinstance(argument, Scalar):
-        return ctypes.c_int(int(argument.value))
+        kind = {ScalarType.I32: ctypes.c_int, ScalarType.U64: ctypes.c_uint64}[argument.dtype]
+        return kind(int(argument.value))
     if isinstance(argument, Pointer):
         return ctypes.c_uint64(addresses[argument.buffer] + argument.offset_bytes)
     assert isinstance(argument, TensorMap)

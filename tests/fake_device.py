@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.bench import Bench
-from harness.devices import ArenaLayout, BufferSet, OperationInfo, WindowTime, holds
+from harness.devices import ArenaLayout, BufferSet, Device, OperationInfo, WindowTime, holds
 from harness.plan import Call, Kernel, Language, Layout, Plan
 from harness.profiles import load_profile
 from harness.record import SUBMISSION, L2State
@@ -93,7 +92,7 @@ class FakeDevice:
         self._operations[SUBMISSION] = contender._replace(launch_ns=contender.launch_ns + delay_ns)
         return original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
 
-    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> FakePort:
+    def port(self, keys: dict[str, str], sets: int, between: Callable[[Arrival | None], None] | None) -> FakePort:
         self.ports.append(FakePort(self, keys, between))
         return self.ports[-1]
 
@@ -137,7 +136,6 @@ class FakePort:
     def __init__(self, device: FakeDevice, keys: dict[str, str], between: Callable[[Arrival | None], None] | None) -> None:
         self._device, self._keys, self._between = device, keys, between
         self._now = self._clean_at = 0
-        self._counts: Counter[str] = Counter()
         self.poll_resolution_ns = 1
 
     def now_ns(self) -> int:
@@ -147,8 +145,7 @@ class FakePort:
         self._now = max(self._now, time_ns)
 
     def launch(self, arrival: Arrival) -> None:
-        self._took = self._device.launch(self._keys[arrival.contender], self._counts[arrival.contender])
-        self._counts[arrival.contender] += 1
+        self._took = self._device.launch(self._keys[arrival.contender], arrival.set_index)
 
     def finish(self) -> int:
         self._now += self._took
@@ -165,9 +162,9 @@ class FakePort:
 
 
 class FakeDriver:
-    """A Bench over a FakeDevice, behind the interface of `harness.drivers.Driver`."""
+    """A Bench in this process, behind the interface of `harness.drivers.Driver`."""
 
-    def __init__(self, device: FakeDevice) -> None:
+    def __init__(self, device: Device) -> None:
         bench = Bench(device)
         self.device = device
         self.info, self.profile = device.info, device.profile

@@ -26,6 +26,16 @@ BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
         {"family": "ws_persistent", "bm": 128, "bn": 128, "stages": 4, "warpgroups": 2, "ping_pong": True, "buffers": 2},
         "2048x2048x512",
     ),
+    "rows": ({"family": "skinny", "bm": 128, "bn": 128, "stages": 4, "warpgroups": 2, "store": "rows"}, "2048x128x512"),
+    "rows-latency": ({"family": "latency", "bm": 64, "bn": 48, "stages": 4, "store": "rows"}, "256x256x512"),
+    "overlapping-panels": (
+        {"family": "ws_persistent", "bm": 128, "bn": 176, "stages": 4, "warpgroups": 2, "buffers": 2},
+        "2048x2048x512",
+    ),
+    "overlapping-panels-ping-pong": (
+        {**TURNS, "bn": 144, "stages": 4, "buffers": 2, "cluster_p": 2},
+        "2048x2048x512",
+    ),
     "cluster-p": (
         {"family": "ws_persistent", "bm": 128, "bn": 256, "stages": 4, "warpgroups": 2, "cluster_p": 2, "buffers": 2},
         "2048x2048x512",

@@ -69,6 +69,8 @@ class Expected(Model):
     """The guard that catches it."""
     also: tuple[str, ...] = ()
     """The guards that would, were that one off; with all of them off it is accepted."""
+    chance: tuple[str, ...] = ()
+    """The guards that would catch it too, or not, as their random draws fall."""
     switch: bool = True
     """Whether it could gain anything without the guards, so that switching them off is tried."""
     shapes: str = ""
@@ -80,7 +82,7 @@ class Expected(Model):
     faster: bool = False
     """Whether on a GPU and with the guards off it must be at least 5 % faster than its honest twin."""
 
-    @field_validator("reason", "also", mode="before")
+    @field_validator("reason", "also", "chance", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
@@ -88,7 +90,7 @@ class Expected(Model):
     @property
     def guards(self) -> tuple[str, ...]:
         """All guards that stand in its way."""
-        return (self.guard, *self.also)
+        return (self.guard, *self.also, *self.chance)
 
     @property
     def switchable(self) -> bool:

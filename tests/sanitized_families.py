@@ -1,4 +1,7 @@
-"""Every mechanism of the kernel families on a small shape, to be run under compute-sanitizer: `.ci/gpu OUTPUT sanitize`."""
+"""Every mechanism of the kernel families on a small shape, to be run under compute-sanitizer: `.ci/gpu OUTPUT sanitize`.
+
+The device is driven in this process, which the sanitizer watches, and not in a worker.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fake_device import FakeDriver
 from family_cases import BASIC
 
 from agents.config import KernelConfig
 from agents.export import Title, export
 from agents.space import broken_rules
-from harness.evaluate import Evaluator
+from harness import evaluate
+from harness.devices.cuda import CudaDevice
+from harness.evaluate import Evaluator, Prepared
 from harness.problem import Problem
 from harness.profiles import load_profile
 from harness.protocol import Purpose, protocol_for
@@ -19,28 +25,43 @@ from harness.record import Status
 
 H200 = load_profile("h200")
 LONGEST_SIDE = 1024
-DEADLINE_S = 500.0
 
 
 def main() -> int:
     """Verify them all; the sanitizer says what else is wrong."""
+    evaluate.open_driver = lambda *_: FakeDriver(CudaDevice(0))  # type: ignore[attr-defined]
     chosen: dict[Problem, KernelConfig] = {}
+    names: dict[Problem, str] = {}
     for count, (name, (fields, shape)) in enumerate(BASIC.items(), start=1):
         layout = "TN" if name == "registers" or count % 2 else "NN"
         config = KernelConfig.model_validate({**fields, "layout": layout})
         if config.accumulator == "f32" and not broken_rules(config, H200):
             m, n, k = (min(side, LONGEST_SIDE) for side in map(int, shape.split("x")))
-            # Another N for each, since a plan has one configuration per shape.
-            chosen[Problem(m=m, n=n + 8 * count, k=k)] = config
+            # Another N for each, since a plan has one configuration per shape, and a stage of K for each CTA of a tile.
+            problem = Problem(m=m, n=n + 8 * count, k=max(k, config.bk * config.splits))
+            chosen[problem], names[problem] = config, name
+    wrong = 0
     # Nothing is timed, so that a sanitizer may take as long as it likes.
-    protocol = protocol_for(H200, Purpose.CHECK).model_copy(update={"deadline_s": DEADLINE_S})
-    with tempfile.TemporaryDirectory() as scratch, Evaluator("cuda:0", protocol) as evaluator:
+    with tempfile.TemporaryDirectory() as scratch, Evaluator("cuda:0", protocol_for(H200, Purpose.CHECK)) as evaluator:
+        # Before anything is built, since a sanitizer waits only so long for a program that uses CUDA.
+        sys.stdout.write(f"{evaluator.info.name}\n")
         title = Title("sanitized", "1.0.0", "One configuration of each mechanism.")
-        root = export(chosen, H200, Path(scratch) / "sanitized", title).root
-        records = list(evaluator.evaluate(root, chosen))
-    for record in records:
-        sys.stdout.write(f"{record.problem} {chosen[record.problem].split}/{chosen[record.problem].family} {record.status}\n")
-    return int(any(record.status is not Status.VERIFIED for record in records))
+        prepared = evaluator.prepare(export(chosen, H200, Path(scratch) / "sanitized", title), list(chosen))
+        for problem, name in names.items():
+            found = outcome(evaluator, prepared, problem)
+            wrong += found != Status.VERIFIED
+            sys.stdout.write(f"{problem} {name} {found}\n")
+    return int(wrong > 0)
+
+
+def outcome(evaluator: Evaluator, prepared: Prepared, problem: Problem) -> str:
+    """The status of one, and why; whatever goes wrong, the others are tried too."""
+    try:
+        *_, last = evaluator.attempts(prepared, problem)
+    except Exception as error:  # noqa: BLE001 - what a worker would have died of
+        return f"{type(error).__name__}: {error}"
+    record = last.record
+    return record.status if record.reason is None else f"{record.status}: {record.reason}: {record.detail}"
 
 
 if __name__ == "__main__":

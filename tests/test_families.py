@@ -7,12 +7,14 @@ import json
 import math
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers
 
 from agents.analytic import best, estimate_ns, ranked, ranked_all
-from agents.config import Family, KernelConfig, Split, Store
+from agents.config import MOST_WRITTEN, Family, KernelConfig, Split, Store
 from agents.export import Title, choose, cover, export
 from agents.families import common, splitk, ws_persistent
 from agents.search import Effort
@@ -52,33 +54,48 @@ def samples(seed: int, each: int) -> tuple[tuple[KernelConfig, Problem], ...]:
     return tuple(found)
 
 
-def place(index: int, tiles_p: int, tiles_q: int, group: int) -> tuple[int, int]:
-    """The raster of pieces/tile.cuh.j2, in tiles."""
-    band, within = divmod(index, group * tiles_q)
-    height = min(group, tiles_p - band * group)
-    column, row = divmod(within, height)
-    return band * group + row, column
+class Raster(NamedTuple):
+    """How pieces/tile.cuh.j2 numbers tiles, from the parameters of a launch."""
 
+    tiles_p: int
+    tiles_q: int
+    group: int
+    multipliers: tuple[int, ...] = ()
 
-def raster(launch: Launch) -> tuple[int, int, int]:
-    """tiles_p, tiles_q and group of a launch: its last integers."""
-    values = [int(argument.value) for argument in launch.arguments if isinstance(argument, Scalar)]
-    return values[-3], values[-2], values[-1]
+    @classmethod
+    def of(cls, launch: Launch) -> Self:
+        """Of a persistent kernel's: its last three integers, and what it divides by after them."""
+        values = [int(argument.value) for argument in launch.arguments if isinstance(argument, Scalar)]
+        return cls(*values[-6:-3], tuple(values[-3:]))
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Of a tile, in tiles."""
+        by_band, by_group, by_rest = self.multipliers
+        band = 2 * index * by_band >> 64
+        within = index - band * self.group * self.tiles_q
+        height = min(self.group, self.tiles_p - band * self.group)
+        column = 2 * within * (by_group if height == self.group else by_rest) >> 64
+        return band * self.group + within - column * height, column
 
 
 def check_cover(config: KernelConfig, problem: Problem, launch: Launch) -> None:
     """The tiles cover C and no tile is outside it; the grid is as many CTAs as the kernel counts on."""
-    tiles_p, tiles_q, group = raster(launch)
+    tiles_p, tiles_q, splits = launch.grid
+    if config.family in PERSISTENT:
+        tiles_p, tiles_q, group, _ = Raster.of(launch)
+        assert 1 <= group <= tiles_p
+    elif config.family is Family.UNALIGNED:
+        tiles_p, tiles_q, _ = (int(argument.value) for argument in launch.arguments[-3:] if isinstance(argument, Scalar))
+        assert launch.grid == (tiles_p * tiles_q, 1, 1)
+    else:
+        assert splits == config.splits
     rows, columns = (problem.n, problem.m) if config.swapped else (problem.m, problem.n)
     assert (tiles_p - 1) * config.bm * config.cluster_p < rows <= tiles_p * config.bm * config.cluster_p
     assert (tiles_q - 1) * config.bn * config.cluster_q < columns <= tiles_q * config.bn * config.cluster_q
-    assert 1 <= group <= tiles_p
     if config.family in PERSISTENT:
         assert launch.grid[0] <= H200.sm_count * config.ctas_per_sm
         assert launch.grid[0] <= tiles_p * tiles_q * config.cluster_ctas or config.split is Split.STREAM
         assert launch.grid[0] % config.cluster_ctas == 0
-    else:
-        assert launch.grid == (tiles_p * tiles_q, 1, config.splits)
     assert launch.dynamic_shared_bytes <= H200.shared_bytes_per_block
 
 
@@ -96,7 +113,8 @@ def check_maps(config: KernelConfig, problem: Problem, launch: Launch) -> None:
         assert tensor_map.dims == ((tensor_map.dims[0], problem.k) if width else (problem.k, tensor_map.dims[1]))
     if config.store is Store.TMA:
         assert maps[2].dims == (problem.n, problem.m)
-        assert math.prod(maps[2].box) * config.panels == 64 * config.blocks * config.bn
+        tile, written = 64 * config.blocks * config.bn, math.prod(maps[2].box) * config.panels
+        assert tile <= written <= MOST_WRITTEN * tile
 
 
 def test_plans_are_valid_and_cover_c() -> None:
@@ -180,10 +198,27 @@ def test_what_is_not_deterministic_says_so() -> None:
         assert ("// Not deterministic:" in common.render(splitk.TEMPLATE, config).text) == (split is Split.ATOMIC)
 
 
-@pytest.mark.parametrize(("tiles_p", "tiles_q", "group"), [(1, 1, 1), (7, 5, 3), (8, 3, 8), (13, 1, 4), (5, 9, 1)])
+@pytest.mark.parametrize(("tiles_p", "tiles_q", "group"), [(1, 1, 4), (7, 5, 8), (8, 3, 8), (13, 1, 4), (37, 9, 16)])
 def test_the_raster_visits_every_tile_once(tiles_p: int, tiles_q: int, group: int) -> None:
-    visited = [place(index, tiles_p, tiles_q, group) for index in range(tiles_p * tiles_q)]
+    config = next(c for c in space().configs if c.family is Family.WS_PERSISTENT and (c.bm, c.bn, c.group) == (128, 256, group))
+    m, n = tiles_p * 128 * config.cluster_p, tiles_q * 256 * config.cluster_q
+    (launch,) = plan_for(config, Problem(m=n, n=m, k=64) if config.swapped else Problem(m=m, n=n, k=64), H200).steps
+    assert isinstance(launch, Launch)
+    found = Raster.of(launch)
+    assert found[:3] == (tiles_p, tiles_q, min(group, tiles_p))
+    visited = [found.place(index) for index in range(tiles_p * tiles_q)]
     assert sorted(visited) == [(p, q) for p in range(tiles_p) for q in range(tiles_q)]
+    within = min(group, tiles_p) * tiles_q
+    bands = [math.ceil(row / found.group) for row in (1, tiles_p)]
+    assert [found.place(index)[0] // found.group for index in (0, tiles_p * tiles_q - 1)] == [band - 1 for band in bands]
+    assert {found.place(index)[0] // found.group for index in range(within)} == {0}
+
+
+@given(n=integers(0, (1 << 31) - 1), divisor=integers(1, (1 << 31) - 1))
+def test_kernels_divide_as_integers_do(n: int, divisor: int) -> None:
+    multiplier = common.multiplier(divisor)
+    assert multiplier < 1 << 64
+    assert 2 * n * multiplier >> 64 == n // divisor
 
 
 def test_sources_are_equal_exactly_when_their_names_are() -> None:

@@ -100,7 +100,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "sums before the flag": ("stream", "      wait_for_flag(flag);", "", "wrong|dirty"),
     "piece of another": ("stream", "piece.from = streamed ? from - first : 0;", "piece.from = 0;", "wrong|dirty"),
     "sums left": ("split-atomic", "store_global(from + index * MULTIPLIERS, Four{});", "", "dirty"),
-    "counter left": ("split-workspace", "counters[blockIdx.x] = 0;", ";", "dirty"),
+    "counter left": ("split-workspace", "counters[tile] = 0;", ";", "dirty"),
     "peers' sums gone": ("split-cluster", " the others may still read\n  cluster_arrive();\n  cluster_wait();", "", "end"),
 }
 """Per fault the mechanism, a piece of its source and what stands in its place, and what the emulator says."""

@@ -214,13 +214,13 @@ def test_a_rejected_record_keeps_what_was_measured_until_then() -> None:
 def test_choices_of_baselines_are_kept_for_the_next_submission() -> None:
     known: dict[str, dict[str, str]] = {}
     for _ in range(2):
-        driver = FakeDriver(FakeDevice())
-        Measurement(driver, PROTOCOL, job(), known).run()
+        device = FakeDevice()
+        Measurement(FakeDriver(device), PROTOCOL, job(), known).run()
     assert known == {
         str(measure): {"torch_matmul": "torch_matmul/fast", "torch_matmul_fp32": "torch_matmul_fp32/only"}
         for measure in (COLD, WARM)
     }
-    assert "torch_matmul/slow" not in {key for key, *_ in driver.device.windows}
+    assert "torch_matmul/slow" not in {key for key, *_ in device.windows}
 
 
 def test_baselines_have_a_deadline_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

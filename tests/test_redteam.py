@@ -264,7 +264,9 @@ def test_there_are_enough_cheats_and_how_many_ran_is_said(request: pytest.Fixtur
     here = [case for case in CHEATS if case.expected.device != "cuda"]
     assert len(here) >= MIN_CHEATS_HERE
     assert len(CHEATS) >= MIN_CHEATS
+    # Of a session that was asked for some of them, those.
+    asked = sum(item.name.startswith(("test_a_cheat_is_caught", "test_a_changed_run")) for item in request.session.items)
     reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    counts = {"cheats": len(CHEATS), **COUNTS, "skipped": len(CHEATS) - COUNTS["executed"]}
+    counts = {"cheats": asked, **COUNTS, "skipped": asked - COUNTS["executed"]}
     reporter.write_line("\nred team: " + json.dumps(counts))
-    assert COUNTS["passed"] <= COUNTS["executed"] <= len(CHEATS)
+    assert COUNTS["passed"] <= COUNTS["executed"] <= asked <= len(CHEATS)

@@ -58,7 +58,7 @@ class Simulated:
 
 def test_a_stall_shows_in_the_latency_of_all_who_wait_behind_it() -> None:
     # 500 requests a second for 5 s, 1 ms each, and the request nearest to 2 s takes 1 s.
-    arrivals = trace(("submission",), 2_500, 500.0, seed=1)
+    arrivals = trace(("submission",), 2_500, 500.0, seed=1, owner="submission")
     stalled = min(arrivals, key=lambda arrival: abs(arrival.at_ns - 2_000_000_000)).number
     device = Simulated(lambda arrival: 1_000_000_000 if arrival.number == stalled else 1_000_000)
     served = serve(arrivals, device)
@@ -70,7 +70,7 @@ def test_a_stall_shows_in_the_latency_of_all_who_wait_behind_it() -> None:
 
 
 def test_latency_counts_from_the_scheduled_arrival() -> None:
-    arrivals = (Arrival(0, "a", 0), Arrival(1, "a", 10), Arrival(2, "a", 1_000))
+    arrivals = (Arrival(0, "a", 0, 0), Arrival(1, "a", 10, 1), Arrival(2, "a", 1_000, 2))
     served = serve(arrivals, Simulated(lambda _: 100))
     assert [one.latency_ns for one in served] == [100, 190, 100]
     assert [one.started_ns for one in served] == [0, 100, 1_000]
@@ -78,7 +78,7 @@ def test_latency_counts_from_the_scheduled_arrival() -> None:
 
 def test_arrivals_are_poisson_and_contenders_share_them_equally() -> None:
     names = ("submission", "cublas", "torch_matmul")
-    arrivals = trace(names, 4_000, 250.0, seed=3)
+    arrivals = trace(names, 4_000, 250.0, seed=3, owner="submission")
     gaps = [after.at_ns - before.at_ns for before, after in itertools.pairwise(arrivals)]
     mean = sum(gaps) / len(gaps)
     assert mean == pytest.approx(4e6, rel=0.03)
@@ -86,19 +86,19 @@ def test_arrivals_are_poisson_and_contenders_share_them_equally() -> None:
     assert math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) == pytest.approx(mean, rel=0.05)
     assert sum(gap > mean for gap in gaps) / len(gaps) == pytest.approx(math.exp(-1), abs=0.015)
     assert Counter(arrival.contender for arrival in arrivals) == dict.fromkeys(names, 4_000)
-    assert arrivals == trace(names, 4_000, 250.0, seed=3)
-    assert arrivals != trace(names, 4_000, 250.0, seed=4)
+    assert arrivals == trace(names, 4_000, 250.0, seed=3, owner="submission")
+    assert arrivals != trace(names, 4_000, 250.0, seed=4, owner="submission")
 
 
 def test_an_arrival_during_clean_up_is_marked_and_waits() -> None:
-    arrivals = (Arrival(0, "a", 0), Arrival(1, "a", 150_000), Arrival(2, "a", 900_000))
+    arrivals = (Arrival(0, "a", 0, 0), Arrival(1, "a", 150_000, 1), Arrival(2, "a", 900_000, 2))
     served = serve(arrivals, Simulated(lambda _: 100_000, clean_ns=200_000))
     assert [one.disturbed for one in served] == [False, True, False]
     assert served[1].started_ns >= 300_000
 
 
 def test_an_arrival_during_another_ones_answer_waits_and_is_not_marked() -> None:
-    arrivals = (Arrival(0, "a", 0), Arrival(1, "a", 50_000), Arrival(2, "a", 900_000))
+    arrivals = (Arrival(0, "a", 0, 0), Arrival(1, "a", 50_000, 1), Arrival(2, "a", 900_000, 2))
     served = serve(arrivals, Simulated(lambda _: 100_000, clean_ns=200_000))
     assert [one.disturbed for one in served] == [False, False, False]
     assert served[1].started_ns >= 300_000
@@ -112,7 +112,7 @@ def test_a_rate_is_too_high_when_more_than_a_twentieth_is_disturbed_and_more_tha
 
 def test_clean_up_is_timed_before_every_arrival_and_answers_none() -> None:
     device = Simulated(lambda _: 100_000, clean_ns=200_000)
-    assert clean_up_ns(trace(("a", "b"), 1, 500.0, seed=1), device) == 200_000
+    assert clean_up_ns(trace(("a", "b"), 1, 500.0, seed=1, owner="a"), device) == 200_000
     assert device.launched == []
 
 
@@ -132,4 +132,4 @@ def test_a_percentile_needs_its_samples(percent: int) -> None:
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
 def test_a_rate_that_is_no_rate_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="rate"):
-        trace(("a",), 1, rate, seed=0)
+        trace(("a",), 1, rate, seed=0, owner="a")

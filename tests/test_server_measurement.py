@@ -10,7 +10,7 @@ from fake_device import BASELINES, Contender, FakeDevice, FakeDriver, FakePort, 
 from harness.bench import Bench
 from harness.devices import BufferSet, SubmissionFault, WindowTime
 from harness.measurement import Job, Measured, Measurement
-from harness.messages import Prepare, Round, Select, ServeResult, StandIn
+from harness.messages import Prepare, Round, Select, Serve, ServeResult, StandIn
 from harness.plan import Layout
 from harness.problem import Problem
 from harness.protocol import protocol_for
@@ -200,6 +200,34 @@ def test_a_request_is_answered_in_its_own_time_or_not_at_all(cheat: object, reas
     assert (result.record.status, result.record.reason) == (Status.REJECTED, reason), result.record.detail
 
 
+def test_every_request_finds_inputs_just_drawn_and_outputs_poisoned_on_the_set_of_the_submissions_next_one() -> None:
+    seen: list[tuple[str, int, bytes, bool]] = []
+
+    def watching(name: str) -> Run:
+        def run(buffers: BufferSet) -> None:
+            inputs = buffers.a.numpy().tobytes() + buffers.b.contiguous().numpy().tobytes()
+            seen.append((name, buffers.c.data_ptr(), inputs, bool(buffers.c.isnan().all())))
+            honest(buffers)
+
+        return run
+
+    device = FakeDevice(watching(SUBMISSION), baselines={name: {"only": Contender(watching(name))} for name in BASELINES})
+    bench = Bench(device)
+    bench.prepare(Prepare(problem=PROBLEM, plan=plan(), artifacts={}, window_ns=200_000))
+    for contenders in (tuple(BASELINES), (SUBMISSION,)):
+        bench.select(Select(measure=Measure(), contenders=contenders, keys={}, seed=1))
+    seen.clear()
+    served = bench.serve(Serve(contenders=(SUBMISSION, *BASELINES), requests_each=6, rate_per_s=500.0, seed=2, full=True))
+    assert served.inspection is not None
+    assert all(poisoned for _, _, _, poisoned in seen)
+    assert len({inputs for _, _, inputs, _ in seen}) == len(seen) == 6 * (1 + len(BASELINES))
+    places = [place for name, place, _, _ in seen if name == SUBMISSION]
+    assert len(set(places)) == 6
+    for index, (_, place, _, _) in enumerate(seen):
+        following = sum(name == SUBMISSION for name, _, _, _ in seen[:index])
+        assert following == 6 or place == places[following]
+
+
 def test_a_layout_of_its_own_is_served_as_such() -> None:
     result, _ = measured(Contender(layout=Layout.NN, launch_ns=20_000))
     (timing,) = result.record.timings
@@ -220,7 +248,7 @@ def test_the_interval_of_a_ratio_of_medians() -> None:
 def test_saturation_finds_the_rate_that_keeps_p99_within_the_bound() -> None:
     # A simulated M/D/1 queue: 10 µs of service, so p99 within 100 µs holds up to some 85 % of 100,000 requests a second.
     def answer(rate_per_s: float) -> RatePoint:
-        arrivals = trace(("a",), 20_000, rate_per_s, seed=7)
+        arrivals = trace(("a",), 20_000, rate_per_s, seed=7, owner="a")
         free_ns, latencies = 0, []
         for arrival in arrivals:
             free_ns = max(free_ns, arrival.at_ns) + 10_000

@@ -8,7 +8,7 @@ import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.config import REGISTERS, Cache, KernelConfig, Split, Store
+from agents.config import REGISTERS, Cache, Family, KernelConfig, Split, Store
 from harness.model import MissingDependencyError
 from harness.plan import Kernel, Language, Launch, Layout, Pointer, Scalar, ScalarType, Swizzle, TensorMap
 from harness.plan_arguments import Argument, Buffer, L2Promotion
@@ -70,10 +70,10 @@ def render(template: str, config: KernelConfig, even: bool = True) -> Source:
         update={
             "group": 1,
             "splits": config.splits if config.split is Split.CLUSTER else 1,
-            "buffers": config.buffers if config.store is Store.TMA else 0,
+            "buffers": 0 if config.store is Store.DIRECT else config.buffers,
         }
     )
-    return _render(template, compiled, even or config.store is Store.TMA)
+    return _render(template, compiled, even or config.store is not Store.DIRECT)
 
 
 def render_text(template: str, config: KernelConfig, **values: object) -> Source:
@@ -96,10 +96,12 @@ def _render(template: str, config: KernelConfig, even: bool) -> Source:
         "q_width": config.q_width,
         "blocks": config.blocks,
         "panel": config.panel,
-        "buffers": config.buffers or config.panels,
+        "buffers": config.buffers or config.panels_through_ring,
         "round": config.round,
         "barrier_offset": config.barrier_offset,
         "tma_store": config.store is Store.TMA,
+        "staged": config.store is not Store.DIRECT,
+        "persistent": config.family in (Family.WS_PERSISTENT, Family.OUTPUT),
         "even": even,
         "loaders": config.threads - 128 * config.warpgroups,
         "given_registers": given,
@@ -163,16 +165,28 @@ def aligned(size_bytes: int) -> int:
 
 
 def arguments(config: KernelConfig, problem: Problem, *more: int) -> tuple[Argument, ...]:
-    """Parameters that all kernels of the families begin with; `more` follows the stages of K."""
+    """Parameters that all kernels of the families begin with; `more` follows the extents of C."""
     c: Argument = output_map(config, problem) if config.store is Store.TMA else Pointer(buffer=Buffer.C)
-    return (*maps(config, problem), c, *sizes(config, problem, config.k_stages(problem), *more))
+    return (*maps(config, problem), c, *integers(*extents(config, problem), *more))
 
 
-def sizes(config: KernelConfig, problem: Problem, *more: int) -> tuple[Scalar, ...]:
-    """Extents of C, then `more`, then the raster."""
-    raster = (config.tiles_p(problem), config.tiles_q(problem), min(config.group, config.tiles_p(problem)))
-    extents = (config.rows(problem), config.columns(problem), problem.n)
-    return integers(*extents, *more, *raster)
+def extents(config: KernelConfig, problem: Problem) -> tuple[int, int, int]:
+    """Rows and columns of C as P and Q have it, and numbers from one row of C to the next."""
+    return config.rows(problem), config.columns(problem), problem.n
+
+
+def raster(config: KernelConfig, problem: Problem) -> tuple[Scalar, ...]:
+    """How tiles are numbered in bands along P, with the multipliers by which a kernel divides; see pieces/tile.cuh.j2."""
+    tiles_p, tiles_q = config.tiles_p(problem), config.tiles_q(problem)
+    group = min(config.group, tiles_p)
+    divisors = (group * tiles_q, group, tiles_p % group or group)
+    multipliers = (Scalar(dtype=ScalarType.U64, value=multiplier(divisor)) for divisor in divisors)
+    return (*integers(tiles_p, tiles_q, group), *multipliers)
+
+
+def multiplier(divisor: int) -> int:
+    """By which a kernel divides numbers below 2^31: 2^63 / divisor, rounded up."""
+    return -(-(1 << 63) // divisor)
 
 
 def integers(*values: int) -> tuple[Scalar, ...]:
@@ -180,15 +194,15 @@ def integers(*values: int) -> tuple[Scalar, ...]:
     return tuple(Scalar(dtype=ScalarType.I32, value=value) for value in values)
 
 
-def one_tile_launch(config: KernelConfig, problem: Problem, name: str, *more: Argument) -> Launch:
+def one_tile_launch(config: KernelConfig, problem: Problem, name: str, arguments: tuple[Argument, ...]) -> Launch:
     """A launch of one CTA per tile and split."""
     return Launch(
         kernel=name,
-        grid=(config.tiles(problem), 1, config.splits),
+        grid=(config.tiles_p(problem), config.tiles_q(problem), config.splits),
         block=(config.threads, 1, 1),
         cluster=(1, 1, config.splits) if config.split is Split.CLUSTER else None,
         dynamic_shared_bytes=config.shared_bytes,
-        arguments=(*arguments(config, problem), *more),
+        arguments=arguments,
     )
 
 

@@ -41,5 +41,6 @@ def configs() -> Iterator[KernelConfig]:
 def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
     """One launch."""
     source = common.render(TEMPLATE, config, even=problem.n % 2 == 0)
-    launch = common.one_tile_launch(config, problem, source.name)
+    arguments = common.arguments(config, problem, config.k_stages(problem))
+    launch = common.one_tile_launch(config, problem, source.name, arguments)
     return Plan(layout=config.layout, steps=(launch,), kernels={source.name: source.kernel()})

@@ -13,10 +13,10 @@ TEMPLATE = ws_persistent.TEMPLATE
 plan = ws_persistent.plan
 
 TILES = (
-    (2, False, 128, (128, 256)),
+    (2, False, 128, (128, 176, 256)),
     (2, False, 256, (64, 128)),
     (2, True, 64, (128, 256)),
-    (2, True, 128, (64, 128)),
+    (2, True, 128, (64, 112, 128, 144, 176)),
     (1, False, 64, (128, 256)),
 )
 """Warpgroups, whether they take turns, rows of P, rows of Q."""

@@ -44,13 +44,12 @@ def source(config: KernelConfig, problem: Problem) -> common.Source:
 def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
     """One launch of one CTA per tile."""
     kernel = source(config, problem)
-    raster = (config.tiles_p(problem), config.tiles_q(problem), min(config.group, config.tiles_p(problem)))
     pointers: tuple[Argument, ...] = tuple(Pointer(buffer=buffer) for buffer in (Buffer.A, Buffer.B, Buffer.C))
     launch = Launch(
         kernel=kernel.name,
-        grid=(config.tiles(problem), 1, 1),
+        grid=(config.tiles_p(problem), config.tiles_q(problem), 1),
         block=(config.threads, 1, 1),
-        arguments=(*pointers, *common.integers(problem.m, problem.n, problem.k, *raster)),
+        arguments=(*pointers, *common.integers(problem.m, problem.n, problem.k)),
     )
     return Plan(layout=config.layout, steps=(launch,), kernels={kernel.name: kernel.kernel()})
 

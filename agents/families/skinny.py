@@ -44,4 +44,5 @@ def configs() -> Iterator[KernelConfig]:
         )
         yield common.deepest(config, MOST_STAGES)
         if split is Split.NONE:
-            yield common.deepest(config.model_copy(update={"store": Store.DIRECT}), MOST_STAGES)
+            for store in (Store.ROWS, Store.DIRECT):
+                yield common.deepest(config.model_copy(update={"store": store}), MOST_STAGES)

@@ -8,7 +8,7 @@ from itertools import product
 from agents.config import Family, KernelConfig, Split, Store
 from agents.families import common
 from agents.families.common import SIDES
-from harness.plan import Launch, Plan, Pointer, Scalar, ScalarType
+from harness.plan import Launch, Plan, Pointer
 from harness.plan_arguments import Argument, Buffer
 from harness.problem import Problem
 from harness.profiles import DeviceProfile
@@ -80,7 +80,9 @@ def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
         Split.ATOMIC: (sums, counters),
         Split.KERNEL: (sums,),
     }
-    launch = common.one_tile_launch(config, problem, source.name, *more.get(config.split, ()))
+    share, longer = divmod(config.k_stages(problem), config.splits)
+    arguments = (*common.arguments(config, problem, share, longer), *more.get(config.split, ()))
+    launch = common.one_tile_launch(config, problem, source.name, arguments)
     kernels = {source.name: source.kernel()}
     steps = [launch]
     if config.split is Split.KERNEL:
@@ -99,13 +101,12 @@ def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
 def _reduce(config: KernelConfig, problem: Problem, name: str) -> Launch:
     return Launch(
         kernel=name,
-        grid=(config.tiles(problem), config.sums_per_thread // 4, 1),
+        grid=(config.tiles_p(problem), config.tiles_q(problem), config.sums_per_thread // 4),
         block=(128 * config.warpgroups, 1, 1),
         programmatic=True,
         arguments=(
             Pointer(buffer=Buffer.WORKSPACE),
             Pointer(buffer=Buffer.C),
-            *common.sizes(config, problem),
-            Scalar(dtype=ScalarType.I32, value=config.splits),
+            *common.integers(*common.extents(config, problem), config.splits),
         ),
     )

@@ -33,16 +33,16 @@ class Tiles(NamedTuple):
 
 TILES = (
     Tiles(1, False, 64, (64, 128, 192, 256)),
-    Tiles(2, False, 128, (64, 96, 128, 160, 192, 208, 224, 256)),
+    Tiles(2, False, 128, (64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 256)),
     Tiles(2, False, 256, (64, 96, 128, 160, 192)),
     Tiles(3, False, 192, (128, 160, 192)),
     Tiles(2, True, 64, (128, 192, 256)),
-    Tiles(2, True, 128, (64, 96, 128, 160, 192)),
+    Tiles(2, True, 128, (64, 80, 96, 112, 128, 144, 160, 176, 192)),
 )
 """Widths between powers of two fill the last wave better."""
 WIDE = (Tiles(2, False, 128, (128, 256)), Tiles(2, False, 256, (128,)), Tiles(2, True, 128, (128,)))
 """For clusters of four, which read less from L2 and leave some multiprocessors without work."""
-SLENDER = (Tiles(1, False, 64, (16, 32, 64, 128)), Tiles(2, False, 128, (16, 32, 64, 128)))
+SLENDER = (Tiles(1, False, 64, (16, 32, 48, 64, 96, 128)), Tiles(2, False, 128, (16, 32, 48, 64, 80, 96, 128)))
 """For products with one short side: a cluster reads it once, and the long side is spread over all multiprocessors."""
 STREAMED = (Tiles(2, False, 128, (128, 192, 256)), Tiles(2, False, 256, (128,)), Tiles(2, True, 128, (128, 192)))
 """Where CTAs share the tiles that fill no whole wave."""
@@ -107,6 +107,7 @@ def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
     source = common.render(TEMPLATE, config, even=problem.n % 2 == 0)
     shares = stream(config, problem, device)
     ctas = shares.clusters * config.cluster_ctas
+    stages = config.k_stages(problem)
     streamed: tuple[int, ...] = ()
     pointers: tuple[Argument, ...] = ()
     zeroed = workspace = 0
@@ -122,7 +123,7 @@ def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
         block=(config.threads, 1, 1),
         cluster=(config.cluster_ctas, 1, 1) if config.cluster_ctas > 1 else None,
         dynamic_shared_bytes=config.shared_bytes,
-        arguments=(*common.arguments(config, problem, *streamed), *pointers),
+        arguments=(*common.arguments(config, problem, stages, *streamed), *common.raster(config, problem), *pointers),
     )
     return Plan(
         layout=config.layout,

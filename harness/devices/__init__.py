@@ -233,12 +233,12 @@ class Device(Protocol):
         """
         ...
 
-    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> Port:
+    def port(self, keys: dict[str, str], sets: int, between: Callable[[Arrival | None], None] | None) -> Port:
         """Requests on this device, for the server loop.
 
         Args:
             keys: operation of each contender.
-            requests_each: requests of each contender; the n-th one works on slot n.
+            sets: so many of the first slots are worked on.
             between: called after every request with the one that follows, to refresh what that one needs; with None
                 nothing happens between requests.
 

@@ -231,16 +231,16 @@ class CudaDevice:
         """Whether all words of these int16 views [rows, columns] have these bits."""
         return self._kernels.holds(words, bits)
 
-    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> CudaPort:
-        """Capture a graph for every request, the n-th of each contender on slot n."""
+    def port(self, keys: dict[str, str], sets: int, between: Callable[[Arrival | None], None] | None) -> CudaPort:
+        """Capture a graph for every contender and buffer set."""
         graphs = {}
         for name, key in keys.items():
             operation = self._operations[key]
             buffers = self._buffers(operation)
-            for count in range(requests_each):
-                if (key, count) not in self._requests:
-                    self._requests[key, count] = self.windows.capture(operation.enqueue, [buffers[count]], 0, probed=False)
-                graphs[name, count] = self._requests[key, count]
+            for index in range(sets):
+                if (key, index) not in self._requests:
+                    self._requests[key, index] = self.windows.capture(operation.enqueue, [buffers[index]], 0, probed=False)
+                graphs[name, index] = self._requests[key, index]
         return CudaPort(self.windows, graphs, between)
 
     def conditions(self) -> Conditions:

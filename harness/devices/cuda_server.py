@@ -14,7 +14,7 @@ class CudaPort:
 
     Args:
         windows: where requests run.
-        graphs: the request's graph, by contender and by the count of that contender's requests before it.
+        graphs: the request's graph, by contender and buffer set.
         between: called after a request with the request that follows; it puts the refreshing of inputs on the stream. None
             for no clean-up at all.
     """
@@ -28,7 +28,6 @@ class CudaPort:
         self._windows = windows
         self._graphs = graphs
         self._between = between
-        self._served: dict[str, int] = {}
         self._clean = True
         self.poll_resolution_ns = 1
         self.now_ns = time.perf_counter_ns
@@ -40,9 +39,7 @@ class CudaPort:
 
     def launch(self, arrival: Arrival) -> None:
         """Launch the request's graph."""
-        count = self._served.get(arrival.contender, 0)
-        self._served[arrival.contender] = count + 1
-        self._running = self._graphs[arrival.contender, count]
+        self._running = self._graphs[arrival.contender, arrival.set_index]
         self._windows.launch(self._running)
 
     def finish(self) -> int:

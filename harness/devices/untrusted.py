@@ -98,7 +98,7 @@ class UntrustedDevice:
         self._call(BindStandIn(key=original.key, delay_ns=delay_ns), Done)
         return original.model_copy(update={"key": SUBMISSION, "contender": SUBMISSION})
 
-    def port(self, keys: dict[str, str], requests_each: int, between: Callable[[Arrival | None], None] | None) -> Port:
+    def port(self, keys: dict[str, str], sets: int, between: Callable[[Arrival | None], None] | None) -> Port:
         """There is no server mode: its loop polls the device, which is the worker's.
 
         Raises:

@@ -37,6 +37,8 @@ class Arrival(NamedTuple):
     contender: str
     at_ns: int
     """Scheduled arrival, from the start of the trace."""
+    set_index: int
+    """The buffer set that it works on: that of the owner's next request."""
 
 
 class Served(NamedTuple):
@@ -90,7 +92,7 @@ class Port(Protocol):
         ...
 
 
-def trace(contenders: Sequence[str], requests_each: int, rate_per_s: float, seed: int) -> tuple[Arrival, ...]:
+def trace(contenders: Sequence[str], requests_each: int, rate_per_s: float, seed: int, owner: str) -> tuple[Arrival, ...]:
     """Poisson arrivals: independent exponential gaps; the contenders share them in random order, equally often.
 
     Args:
@@ -98,6 +100,7 @@ def trace(contenders: Sequence[str], requests_each: int, rate_per_s: float, seed
         requests_each: requests of each contender.
         rate_per_s: arrivals per second, over all contenders.
         seed: decides everything.
+        owner: contender whose n-th request works on set n.
 
     Raises:
         ValueError: nothing to serve, or a rate that is not positive and finite.
@@ -106,10 +109,11 @@ def trace(contenders: Sequence[str], requests_each: int, rate_per_s: float, seed
         raise ValueError("a trace needs contenders, requests and a positive, finite rate.")
     rng = random.Random(seed)
     order = [name for _ in range(requests_each) for name in rng.sample(list(contenders), len(contenders))]
-    arrivals, at_ns = [], 0.0
+    arrivals, at_ns, set_index = [], 0.0, 0
     for index, name in enumerate(order):
         at_ns += rng.expovariate(rate_per_s) * 1e9
-        arrivals.append(Arrival(index, name, round(at_ns)))
+        arrivals.append(Arrival(index, name, round(at_ns), set_index))
+        set_index += name == owner
     return tuple(arrivals)
 
 

@@ -30,12 +30,15 @@ std::common_type_t<Left, Right> min(Left left, Right right) { return left < righ
 template <class Left, class Right>
 std::common_type_t<Left, Right> max(Left left, Right right) { return left > right ? left : right; }
 
+inline u64 __umul64hi(u64 left, u64 right) { return static_cast<u64>(static_cast<unsigned __int128>(left) * right >> 64); }
+
 inline const emulator::Map &map_of(const TensorMap &map) { return reinterpret_cast<const emulator::Map &>(map); }
 
 inline void __syncthreads() { emulator::block_barrier(); }
 inline void __syncwarp() { emulator::warp_barrier(); }
 
 inline u32 shared_memory() { return emulator::SHARED_BASE + (emulator::cluster_rank() << emulator::RANK_SHIFT); }
+inline void read_early(u32) {}
 inline u32 uniform(u32 value) { return emulator::from_lane(value, 0); }
 
 inline void barrier_init(u32 barrier, u32 arrivals) { emulator::barrier_init(barrier, arrivals); }
@@ -97,6 +100,11 @@ inline void store_matrices_transposed(u32 row, u32 a, u32 b) {
   emulator::store_matrices(row, values, 2, true);
 }
 inline void store_shared(u32 to, const Four &four) { emulator::write_shared(to, &four, sizeof four); }
+inline Four load_shared(u32 from) {
+  Four four;
+  emulator::read_shared(emulator::cluster_rank(), from, &four, sizeof four);
+  return four;
+}
 inline Four load_from(u32 address, u32 rank) {
   Four four;
   emulator::read_shared(rank, address, &four, sizeof four);
