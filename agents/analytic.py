@@ -60,7 +60,7 @@ ATOMIC_COST = 2.0
 EXCHANGE = 1000.0
 """Clocks from the last instruction of one CTA to the flag that another one sees."""
 
-EXPLORED = 4
+EXPLORED = 2
 """One in so many of a ranking may be there as the best of its mechanism: the model knows sizes better than mechanisms."""
 HOPELESS = 2.0
 """But not one that promises to take so many times as long as the best."""
@@ -127,7 +127,10 @@ def ranked(space: Space, problem: Problem, most: int, distinct: bool = False) ->
 
 def _mechanism(config: KernelConfig) -> Hashable:
     """What a configuration shares with those that differ from it only in sizes and hints."""
-    return (config.family if config.split is Split.NONE else config.split, config.accumulator)
+    if config.split is Split.STREAM:
+        return (config.split, config.accumulator)
+    together = (config.ping_pong, config.ctas_per_sm, config.cluster_p, config.cluster_q)
+    return (config.family if config.split is Split.NONE else config.split, config.accumulator, *together)
 
 
 def ranked_all(

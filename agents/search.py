@@ -34,7 +34,7 @@ Progress = Callable[[str], None]
 class Effort(NamedTuple):
     """How much is measured."""
 
-    candidates: int = 24
+    candidates: int = 32
     """Configurations of a problem that are timed briefly, each of which divides it otherwise."""
     variants: int = 16
     """Then so many that divide it as the fastest of them do."""

@@ -15,6 +15,7 @@ from harness.problem import Problem
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "agents" / "data" / "h200-20261130.jsonl.gz"
+LATER = ROOT / "agents" / "data" / "h200-20261130-65-shapes.jsonl.gz"
 PROBLEMS = (Problem.parse("64x64x64"), Problem.parse("128x64x64"))
 PLAIN = KernelConfig.model_validate({"family": "ws_persistent", "layout": "TN", "bm": 64, "bn": 64, "stages": 4})
 PAIR = PLAIN.model_copy(update={"cluster_p": 2})
@@ -53,3 +54,12 @@ def test_the_docs_quote_the_shipped_table(shipped: str) -> None:
     (pieces,) = WORTH.findall(shipped)
     compute, latency, output, skinny = ((float(each) - 1) * 100 for each in pieces)
     assert f"| family `ws_persistent` | {latency:.1f} % | {skinny:.1f} % | {compute:.1f} % | {output:.1f} % |" in text
+
+
+def test_the_docs_quote_the_later_table() -> None:
+    text = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
+    rows = STANDING.findall("\n".join(figures(list(read_journal(LATER)))))
+    assert [name for name, *_ in rows] == ["compute", "latency", "output_bound", "skinny", "all"]
+    for name, geomean, count, wins, worst in rows[:-1]:
+        row = rf"^\| {name.replace('_', '-')} \| {count} \| {geomean} \| {round(float(wins))} % \| {worst} \| "
+        assert re.search(row, text, re.MULTILINE)
