@@ -41,8 +41,8 @@ STAGE_LATENCY = 60.0
 L2_BYTES_PER_CLOCK = 75.0
 """That one multiprocessor reads from L2, when all read."""
 STORE_BYTES_PER_CLOCK = 32.0
-END = {Store.TMA: 900.0, Store.ROWS: 400.0, Store.DIRECT: 600.0}
-"""Clocks from the last instruction to the last byte of C on its way."""
+END = {Store.TMA: 900.0, Store.ROWS: 400.0, Store.WIDE: 2000.0, Store.DIRECT: 600.0}
+"""Clocks from the last instruction to the last byte of C on its way. `wide` comes after TMA until it has been measured."""
 DIRECT_STORE_COST = 1.3
 """Registers are stored in pieces of 16 bytes: so much slower than through TMA."""
 NARROW = {8: 0.24, 16: 0.43, 24: 0.58, 32: 0.72, 48: 0.9}
@@ -129,7 +129,7 @@ def _mechanism(config: KernelConfig) -> Hashable:
     """What a configuration shares with those that differ from it only in sizes and hints."""
     if config.split is Split.STREAM:
         return (config.split, config.accumulator)
-    together = (config.ping_pong, config.ctas_per_sm, config.cluster_p, config.cluster_q)
+    together = (config.ping_pong, config.ctas_per_sm, config.cluster_p, config.cluster_q, config.store is Store.WIDE)
     return (config.family if config.split is Split.NONE else config.split, config.accumulator, *together)
 
 

@@ -63,6 +63,8 @@ class Store(StrEnum):
     """Through shared memory and TMA."""
     ROWS = "rows"
     """Through shared memory, and from there by the threads that computed it, 16 bytes each: nobody waits for TMA."""
+    WIDE = "wide"
+    """From registers, 16 bytes a thread: rows of Q are ordered in shared memory so that a thread's sums are neighbours in C."""
     DIRECT = "direct"
     """From registers, with a test of every bound."""
 
@@ -173,7 +175,7 @@ class KernelConfig(Model):
     @property
     def panels_through_ring(self) -> int:
         """Panels of C per warpgroup that lie in the ring together, once it is no longer needed: all, or two in turn."""
-        return {Store.TMA: self.panels, Store.ROWS: min(2, self.panels), Store.DIRECT: 0}[self.store]
+        return {Store.TMA: self.panels, Store.ROWS: min(2, self.panels)}.get(self.store, 0)
 
     @property
     def stage_bytes(self) -> int:

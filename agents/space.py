@@ -107,6 +107,19 @@ RULES = (
         "persistent kernels have TMA store C while they go on: threads that do it themselves take 2 to 5 % longer in all",
         lambda c, d: c.store is not Store.ROWS or c.family in (Family.LATENCY, Family.SKINNY),
     ),
+    Rule(
+        "a thread's sums are neighbours in C where Q is B with K innermost, of which a CTA loads whole groups of 32 rows",
+        lambda c, d: (
+            c.store is not Store.WIDE
+            or (
+                c.layout is Layout.TN
+                and not c.swapped
+                and c.bn % (common.GROUP * c.cluster_p) == 0
+                and c.family in (Family.WS_PERSISTENT, Family.OUTPUT, Family.LATENCY)
+                and c.cache is not Cache.STREAM_P
+            )
+        ),
+    ),
     Rule("CTAs share a tile in the families that can add up", lambda c, d: _split_is_possible(c)),
     Rule(
         "sums that CTAs add up piece by piece are stored from registers",
@@ -142,6 +155,10 @@ PROBLEM_RULES = (
     ProblemRule(
         "rows of C start at multiples of 16 bytes, or neither TMA nor a thread can store 16 bytes at once",
         lambda c, p: c.store is Store.DIRECT or p.n % TMA_ALIGNMENT == 0,
+    ),
+    ProblemRule(
+        "columns of C come in groups of 32 where rows of Q change places in them",
+        lambda c, p: c.store is not Store.WIDE or p.n % common.GROUP == 0,
     ),
     ProblemRule(
         "sums in fp16 are for the track that allows them",
@@ -251,10 +268,10 @@ def registers(config: KernelConfig, device: DeviceProfile) -> int:
 
 
 def _design(config: KernelConfig) -> Hashable:
-    """How a configuration divides the work. Layout, orientation, raster, hints and the way out of C are left open."""
+    """How a configuration divides the work. Layout, orientation, raster, hints and most ways out of C are left open."""
     p, q = (config.bm, config.cluster_p), (config.bn, config.cluster_q)
     tile = (q, p) if config.swapped else (p, q)
-    ctas = (config.warpgroups, config.ping_pong, config.ctas_per_sm, config.split, config.splits)
+    ctas = (config.warpgroups, config.ping_pong, config.ctas_per_sm, config.split, config.splits, config.store is Store.WIDE)
     return (config.family, *tile, config.bk, *ctas, config.accumulator)
 
 

@@ -167,8 +167,9 @@ def _parameter(argument: Argument, addresses: dict[Buffer, int]) -> ctypes.Struc
     if isinstance(argument, Pointer):
         return ctypes.c_uint64(addresses[argument.buffer] + argument.offset_bytes)
     assert isinstance(argument, TensorMap)
-    words = (*argument.dims, *argument.strides_bytes, *argument.box, LINE_BYTES[argument.swizzle])
-    return _Map((ctypes.c_uint64 * 16)(addresses[argument.buffer], *words))
+    missing = 5 - len(argument.dims)
+    sides = (*argument.dims, *(1,) * missing, *argument.strides_bytes, *(0,) * missing, *argument.box, *(1,) * missing)
+    return _Map((ctypes.c_uint64 * 16)(addresses[argument.buffer], *sides, LINE_BYTES[argument.swizzle]))
 
 
 @functools.cache

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harness.plan import Layout
+
 TURNS = {"family": "ws_persistent", "bm": 128, "bn": 128, "warpgroups": 2, "ping_pong": True}
 
 BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
@@ -28,6 +30,12 @@ BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
     ),
     "rows": ({"family": "skinny", "bm": 128, "bn": 128, "stages": 4, "warpgroups": 2, "store": "rows"}, "2048x128x512"),
     "rows-latency": ({"family": "latency", "bm": 64, "bn": 48, "stages": 4, "store": "rows"}, "256x256x512"),
+    "wide-store": (
+        {"family": "ws_persistent", "bm": 128, "bn": 160, "stages": 4, "warpgroups": 2, "store": "wide"},
+        "2048x2048x512",
+    ),
+    "wide-store-ping-pong": ({**TURNS, "bn": 192, "stages": 4, "cluster_p": 2, "store": "wide"}, "2048x2048x512"),
+    "wide-store-latency": ({"family": "latency", "bm": 64, "bn": 32, "stages": 4, "store": "wide"}, "256x256x512"),
     "overlapping-panels": (
         {"family": "ws_persistent", "bm": 128, "bn": 176, "stages": 4, "warpgroups": 2, "buffers": 2},
         "2048x2048x512",
@@ -111,3 +119,10 @@ BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
     "unaligned": ({"family": "unaligned", "bm": 64, "bn": 64, "bk": 32, "stages": 1, "store": "direct"}, "129x257x333"),
 }
 """One configuration of each mechanism and a shape that it fits, without the layout and the orientation."""
+
+
+def sides_of(fields: Mapping[str, Any], layout: Layout, swapped: bool) -> tuple[Layout, bool]:
+    """The layout and orientation asked for, or what a mechanism has instead."""
+    if fields["family"] == "registers" or fields.get("store") == "wide":
+        return Layout.TN, False
+    return layout, swapped and fields["family"] != "unaligned"

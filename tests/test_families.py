@@ -110,7 +110,7 @@ def check_maps(config: KernelConfig, problem: Problem, launch: Launch) -> None:
     for tensor_map, (side, width, sharing) in zip(maps, sides, strict=False):
         boxes = side // width if width else config.bk // 64
         assert math.prod(tensor_map.box) * boxes * sharing == side * config.bk
-        assert tensor_map.dims == ((tensor_map.dims[0], problem.k) if width else (problem.k, tensor_map.dims[1]))
+        assert tensor_map.dims[1 if width else 0] == problem.k
     if config.store is Store.TMA:
         assert maps[2].dims == (problem.n, problem.m)
         tile, written = 64 * config.blocks * config.bn, math.prod(maps[2].box) * config.panels

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emulated import SMALL, EmulationError, How, verify, verify_plan
-from family_cases import BASIC
+from family_cases import BASIC, sides_of
 
 from agents.analytic import ranked
 from agents.config import Family, KernelConfig, Split
@@ -28,6 +28,9 @@ RAGGED_FOR = {
     "stream": "648x776x72",
     "stream-ping-pong": "648x392x136",
     "stream-cluster": "200x136x520",
+    "wide-store": "200x352x200",
+    "wide-store-ping-pong": "840x416x200",
+    "wide-store-latency": "200x160x200",
 }
 """Where a mechanism shows: tiles beyond what whole waves take, and long K over few tiles."""
 EACH = 6
@@ -44,8 +47,7 @@ def space() -> Space:
 @pytest.mark.parametrize("name", BASIC)
 def test_every_mechanism_is_right(name: str, layout: Layout, swapped: bool) -> None:
     fields = dict(BASIC[name][0])
-    if fields["family"] in ("registers", "unaligned"):
-        layout, swapped = (Layout.TN, False) if name == "registers" else (layout, False)
+    layout, swapped = sides_of(fields, layout, swapped)
     if "splits" in fields:
         fields["splits"] = 3
     config = KernelConfig.model_validate({**fields, "layout": layout, "swapped": swapped})

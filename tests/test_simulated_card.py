@@ -64,7 +64,7 @@ def test_a_run_has_a_score_in_every_mode(measured: tuple[Path, dict[str, Any]]) 
     for timing in (cold, warm, server):
         assert timing.conditions is not None
         assert timing.conditions.power_mw == 300_000
-    assert [cold.rounds, warm.rounds, server.rounds] == [10, 10, 16]
+    assert [cold.rounds, warm.rounds, server.rounds] == [10, 10, 8]
     seconds = [timing.seconds for timing in record.timings]
     assert all(each is not None and each > 0 for each in seconds)
     assert sum(filter(None, seconds)) < record.seconds

@@ -32,6 +32,10 @@ ALIGNMENT_BYTES = 256
 """Between parts of a workspace."""
 
 
+STAGED = (Store.TMA, Store.ROWS)
+"""Where C goes through shared memory."""
+GROUP = 32
+"""Rows of Q that change places among each other where C is stored in wide pieces."""
 IDLE = {3: 15, 4: 12, 6: 30, 8: 12}
 """Multiprocessors that clusters of so many CTAs, one to a multiprocessor, leave without work on an H200, as its driver says
 (cuOccupancyMaxActiveClusters): a cluster lies within one GPC. More clusters than fit were seen to take twice as long."""
@@ -70,7 +74,7 @@ def render(template: str, config: KernelConfig, even: bool = True) -> Source:
         update={
             "group": 1,
             "splits": config.splits if config.split is Split.CLUSTER else 1,
-            "buffers": 0 if config.store is Store.DIRECT else config.buffers,
+            "buffers": config.buffers if config.store in STAGED else 0,
         }
     )
     return _render(template, compiled, even or config.store is not Store.DIRECT)
@@ -100,7 +104,8 @@ def _render(template: str, config: KernelConfig, even: bool) -> Source:
         "round": config.round,
         "barrier_offset": config.barrier_offset,
         "tma_store": config.store is Store.TMA,
-        "staged": config.store is not Store.DIRECT,
+        "staged": config.store in STAGED,
+        "wide": config.store is Store.WIDE,
         "persistent": config.family in (Family.WS_PERSISTENT, Family.OUTPUT),
         "even": even,
         "loaders": config.threads - 128 * config.warpgroups,
@@ -208,6 +213,16 @@ def one_tile_launch(config: KernelConfig, problem: Problem, name: str, arguments
 
 def _operand(buffer: Buffer, width: int, rows: int, k: int, config: KernelConfig, rows_are_p: bool) -> TensorMap:
     side, sharing = (config.bm, config.cluster_q) if rows_are_p else (config.bn, config.cluster_p)
+    if config.store is Store.WIDE and not rows_are_p:
+        # Row 8·b + 2·t + i of a group in shared memory is its row 8·t + 2·b + i in memory: i, then t, then b.
+        return TensorMap(
+            buffer=buffer,
+            dims=(k, 2, 4, 4, rows // GROUP),
+            strides_bytes=tuple(2 * k * each for each in (1, 8, 2, GROUP)),
+            box=(64, 2, 4, 4, side // sharing // GROUP),
+            swizzle=_swizzle(128),
+            l2_promotion=L2Promotion.B256,
+        )
     return TensorMap(
         buffer=buffer,
         dims=(rows, k) if width else (k, rows),

@@ -76,6 +76,8 @@ def configs() -> Iterator[KernelConfig]:
     for base in _bases(TILES):
         for cluster, group in product(CLUSTERS, GROUPS):
             yield _variant(base, cluster, group=group)
+        for cluster, group in product(CLUSTERS, FEW_GROUPS):
+            yield _variant(base, cluster, group=group, store=Store.WIDE, buffers=0)
         if base.bn in (64, 128, 256):
             yield from (_variant(base, (1, 1), store=Store.DIRECT, buffers=0, group=group) for group in GROUPS)
     for base, cluster, group in product(_bases(WIDE), FOURS, FEW_GROUPS):

@@ -74,7 +74,7 @@ struct Cta {
 struct Store {
   Cta *cta;
   Map map;
-  int x, y;
+  Corner corner;
   unsigned from;
   bool done = false;
 };
@@ -83,7 +83,7 @@ using Stores = std::vector<std::shared_ptr<Store>>;
 struct Load {
   Cta *cta;
   Map map;
-  int x, y;
+  Corner corner;
   unsigned to, barrier;
 };
 
@@ -146,19 +146,26 @@ void complete(Barrier &barrier) {
   barrier.phase ^= 1;
 }
 
+unsigned numbers_of(const Map &map) { return map.box[0] * map.box[1] * map.box[2] * map.box[3] * map.box[4]; }
+
 // Goes through the numbers of a box that lie in the matrix or beside it: number, its address in shared memory, whether inside.
 template <class Visit>
-void visit_box(const Map &map, int x, int y, unsigned shared, const Visit &visit) {
-  const unsigned line = map.line_bytes ? map.line_bytes : 16, width = 2 * map.box_width;
-  if (width % 16 || width > line || map.box_width > 256 || map.box_height > 256) fail("a box is %ld bytes wide", width);
+void visit_box(const Map &map, const Corner &corner, unsigned shared, const Visit &visit) {
+  const unsigned line = map.line_bytes ? map.line_bytes : 16, width = 2 * map.box[0];
+  for (const auto side : map.box) {
+    if (width % 16 || width > line || side > 256) fail("a box is %ld bytes wide", width);
+  }
   if (shared % std::max(8 * line, 128u)) fail("a box lies at %ld, across the swizzle's period", long(shared));
-  for (unsigned i = 0; i < map.box_height; ++i) {
-    for (unsigned j = 0; j < map.box_width; ++j) {
-      const long row = y + long(i), column = x + long(j);
-      const bool inside = row >= 0 && row < long(map.height) && column >= 0 && column < long(map.width);
-      auto *number = reinterpret_cast<unsigned short *>(map.base + row * map.pitch_bytes) + column;
-      visit(number, swizzled(shared + i * width + 2 * j, line), inside);
+  for (unsigned number = 0; number < numbers_of(map); ++number) {
+    std::uint64_t address = map.base, rest = number;
+    bool inside = true;
+    for (unsigned side = 0; side < 5; ++side) {
+      const long at = corner.at[side] + long(rest % map.box[side]);
+      rest /= map.box[side];
+      inside &= at >= 0 && at < long(map.extents[side]);
+      address += at * long(side ? map.strides_bytes[side - 1] : 2);
     }
+    visit(reinterpret_cast<unsigned short *>(address), swizzled(shared + 2 * number, line), inside);
   }
 }
 
@@ -170,19 +177,19 @@ void deliver(const Load &load) {
   Cta &cta = *load.cta;
   Barrier &barrier = cta.barrier(load.barrier);
   if (!barrier.fenced) fail("a barrier's init was not fenced");
-  visit_box(load.map, load.x, load.y, load.to, [&](const unsigned short *number, unsigned address, bool inside) {
+  visit_box(load.map, load.corner, load.to, [&](const unsigned short *number, unsigned address, bool inside) {
     check_fenced(cta, address);
     const unsigned short value = inside ? *number : 0;
     std::memcpy(cta.at(address, 2), &value, 2);
   });
-  barrier.expected_bytes -= long(2 * load.map.box_width * load.map.box_height);
+  barrier.expected_bytes -= long(2 * numbers_of(load.map));
   complete(barrier);
 }
 
 void deliver(Store &store) {
   if (store.done) return;
   store.done = true;
-  visit_box(store.map, store.x, store.y, store.from, [&](unsigned short *number, unsigned address, bool inside) {
+  visit_box(store.map, store.corner, store.from, [&](unsigned short *number, unsigned address, bool inside) {
     check_fenced(*store.cta, address);
     if (inside) std::memcpy(number, store.cta->at(address, 2), 2);
   });
@@ -509,10 +516,10 @@ void store_matrices(unsigned row, const unsigned *values, int count, bool transp
   warp_barrier();
 }
 
-void load_box(unsigned ctas, unsigned to, const Map &map, int x, int y, unsigned barrier) {
+void load_box(unsigned ctas, unsigned to, const Map &map, Corner corner, unsigned barrier) {
   for (unsigned rank = 0; rank < current->cta->cluster->ctas.size(); ++rank) {
     if (!(ctas >> rank & 1)) continue;
-    const Load load = {&cta_of(rank), map, x, y, to, barrier};
+    const Load load = {&cta_of(rank), map, corner, to, barrier};
     if (options.late) {
       loads.push_back(load);
     } else {
@@ -521,8 +528,8 @@ void load_box(unsigned ctas, unsigned to, const Map &map, int x, int y, unsigned
   }
 }
 
-void store_box(const Map &map, int x, int y, unsigned from) {
-  auto store = std::make_shared<Store>(Store{current->cta, map, x, y, from});
+void store_box(const Map &map, Corner corner, unsigned from) {
+  auto store = std::make_shared<Store>(Store{current->cta, map, corner, from});
   if (options.late) {
     late_stores.push_back(store);
   } else {

@@ -22,7 +22,12 @@ extern Here here;
 
 // What the words of a tensor map mean here: a base address, sizes in numbers of 16 bits, a pitch and a swizzled line in bytes.
 struct Map {
-  std::uint64_t base, width, height, pitch_bytes, box_width, box_height, line_bytes, unused[9];
+  std::uint64_t base, extents[5], strides_bytes[4], box[5], line_bytes;  // innermost first; sides that are not there are 1
+};
+
+// Where a box begins, innermost first.
+struct Corner {
+  int at[5];
 };
 
 [[noreturn]] void fail(const char *what, long a = 0, long b = 0);
@@ -60,8 +65,8 @@ unsigned from_lane(unsigned value, unsigned lane);
 void store_matrices(unsigned row, const unsigned *values, int count, bool transposed);
 
 // Tensor memory accelerator.
-void load_box(unsigned ctas, unsigned to, const Map &map, int x, int y, unsigned barrier);
-void store_box(const Map &map, int x, int y, unsigned from);
+void load_box(unsigned ctas, unsigned to, const Map &map, Corner corner, unsigned barrier);
+void store_box(const Map &map, Corner corner, unsigned from);
 void commit_stores();
 void wait_stores(unsigned pending);
 

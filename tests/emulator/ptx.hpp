@@ -1,6 +1,8 @@
 // The functions of agents/templates/pieces/ptx.cuh.j2, played by the emulator, and what CUDA C++ adds to C++.
 #pragma once
 
+#include <cstring>
+
 #include "machine.hpp"
 
 #define __device__
@@ -62,12 +64,18 @@ inline void prefetch_map(const TensorMap &) {}
 inline u64 policy_evict_first() { return 1; }
 inline u64 policy_evict_last() { return 2; }
 inline void load_box(u32 to, const TensorMap &map, int x, int y, u32 barrier, u64 = 0) {
-  emulator::load_box(1u << emulator::cluster_rank(), to, map_of(map), x, y, barrier);
+  emulator::load_box(1u << emulator::cluster_rank(), to, map_of(map), {x, y}, barrier);
 }
 inline void load_box_for(u16 ctas, u32 to, const TensorMap &map, int x, int y, u32 barrier) {
-  emulator::load_box(ctas, to, map_of(map), x, y, barrier);
+  emulator::load_box(ctas, to, map_of(map), {x, y}, barrier);
 }
-inline void store_box(const TensorMap &map, int x, int y, u32 from, u64 = 0) { emulator::store_box(map_of(map), x, y, from); }
+inline void load_groups(u32 to, const TensorMap &map, int k, int group, u32 barrier) {
+  emulator::load_box(1u << emulator::cluster_rank(), to, map_of(map), {k, 0, 0, 0, group}, barrier);
+}
+inline void load_groups_for(u16 ctas, u32 to, const TensorMap &map, int k, int group, u32 barrier) {
+  emulator::load_box(ctas, to, map_of(map), {k, 0, 0, 0, group}, barrier);
+}
+inline void store_box(const TensorMap &map, int x, int y, u32 from, u64 = 0) { emulator::store_box(map_of(map), {x, y}, from); }
 inline void commit_stores() { emulator::commit_stores(); }
 template <int PENDING>
 void wait_stores() { emulator::wait_stores(PENDING); }
@@ -112,6 +120,11 @@ inline Four load_from(u32 address, u32 rank) {
 }
 inline Four load_global(const Four *from) { return *from; }
 inline void store_global(Four *to, const Four &four) { *to = four; }
+inline void store_eight(u16 *to, u32 a, u32 b, u32 c, u32 d) {
+  if (reinterpret_cast<u64>(to) % 16) emulator::fail("16 bytes are stored across a boundary of 16");
+  const u32 values[] = {a, b, c, d};
+  std::memcpy(to, values, sizeof values);
+}
 inline void add_global(Four *to, const Four &four) {
   for (int i = 0; i < 4; ++i) to->value[i] += four.value[i];
 }
