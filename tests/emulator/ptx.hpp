@@ -40,7 +40,6 @@ inline void __syncthreads() { emulator::block_barrier(); }
 inline void __syncwarp() { emulator::warp_barrier(); }
 
 inline u32 shared_memory() { return emulator::SHARED_BASE + (emulator::cluster_rank() << emulator::RANK_SHIFT); }
-inline void read_early(u32) {}
 inline u32 uniform(u32 value) { return emulator::from_lane(value, 0); }
 
 inline void barrier_init(u32 barrier, u32 arrivals) { emulator::barrier_init(barrier, arrivals); }
