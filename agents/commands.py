@@ -9,10 +9,12 @@ from typing import Annotated
 
 import typer
 
+from agents.effort import Effort
 from harness.commands.devices import AUTO, REFERENCE, names_of
 from harness.model import InfraError
 from harness.problem import Track
 
+EFFORT = Effort()
 Shapes = Annotated[str, typer.Option(help="A set of shapes, a file, or MxNxK,MxNxK,…")]
 OnTrack = Annotated[Track, typer.Option(help="Accumulation track; on f16, sums in fp16 are a choice.")]
 
@@ -23,9 +25,11 @@ def search(
     track: OnTrack = Track.F32,
     device: Annotated[str, typer.Option(help="auto, cuda:0, …, cuda:0,cuda:1; with --build-only a profile.")] = "auto",
     budget: Annotated[float | None, typer.Option(help="Seconds of measuring, builds not counted.", min=1)] = None,
-    candidates: Annotated[int, typer.Option(help="Ways to divide a shape that are timed briefly.", min=1)] = 24,
-    variants: Annotated[int, typer.Option(help="Variants of a shape's fastest that follow.", min=0)] = 16,
-    finalists: Annotated[int, typer.Option(help="Configurations of a shape that are verified and scored.", min=1)] = 3,
+    candidates: Annotated[int, typer.Option(help="Ways to divide a shape that are timed briefly.", min=1)] = EFFORT.candidates,
+    variants: Annotated[int, typer.Option(help="Variants of a shape's fastest that follow.", min=0)] = EFFORT.variants,
+    finalists: Annotated[
+        int, typer.Option(help="Configurations of a shape that are verified and scored.", min=1)
+    ] = EFFORT.finalists,
     compiler: Annotated[str, typer.Option(help="nvrtc or nvcc.")] = "nvrtc",
     build_only: Annotated[
         bool, typer.Option("--build-only", help="Fill the build cache, on a machine without a GPU too.")
@@ -37,7 +41,7 @@ def search(
     """
     from agents.journal import Journal
     from agents.measuring import Screener
-    from agents.search import Effort, Search
+    from agents.search import Search
     from agents.space import Space
     from harness.build import BuildOptions
     from harness.machine import choose_device
@@ -52,7 +56,8 @@ def search(
         raise InfraError(f"the kernel families are written for sm_90a, and {here}; --build-only needs no device.")
     problems = resolve_shapes(shapes, track).problems
     with Journal(journal) as lines:
-        task = Search(Space(profile), problems, lines, Effort(candidates=candidates, variants=variants, finalists=finalists))
+        effort = EFFORT._replace(candidates=candidates, variants=variants, finalists=finalists)
+        task = Search(Space(profile), problems, lines, effort)
         task.build(journal.with_suffix(".kernels"), BuildOptions(compiler=compiler), _say)
         if not build_only:
             with contextlib.ExitStack() as stack:

@@ -1,6 +1,8 @@
 """Ladder: what a search's table says of the families, as docs/kernels.md quotes it.
 
 python -m agents.ladder agents/data/h200-20261130.jsonl.gz
+
+A second, later table is compared with the first on the shapes that both have.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agents.analytic import estimate_ns
-from agents.config import Family, KernelConfig, Split
+from agents.config import Family, KernelConfig, Split, Store
 from agents.journal import Final, Heat, Segment, read_journal
 from agents.search import speedup
 from harness.problem import Problem
@@ -48,6 +50,26 @@ PAIRS: dict[str, tuple[Choice, Choice, tuple[str, ...]]] = {
     ),
     "whole tiles over stream": (lambda c: c.split is Split.NONE, lambda c: c.split is Split.STREAM, ("split",)),
     "stages of 64 over 128": (lambda c: c.bk == 64, lambda c: c.bk == 128, ("bk",)),
+    "rows over tma, one tile a CTA": (
+        lambda c: c.store is Store.ROWS and c.family is not Family.WS_PERSISTENT,
+        lambda c: c.store is Store.TMA,
+        ("store",),
+    ),
+    "rows over registers, one tile a CTA": (
+        lambda c: c.store is Store.ROWS and c.family is not Family.WS_PERSISTENT,
+        lambda c: c.store is Store.DIRECT,
+        ("store",),
+    ),
+    "rows over tma, persistent, together": (
+        lambda c: c.store is Store.ROWS and c.family is Family.WS_PERSISTENT and not c.ping_pong,
+        lambda c: c.store is Store.TMA,
+        ("store",),
+    ),
+    "rows over tma, persistent, in turn": (
+        lambda c: c.store is Store.ROWS and c.family is Family.WS_PERSISTENT and c.ping_pong,
+        lambda c: c.store is Store.TMA,
+        ("store",),
+    ),
     "one CTA a multiprocessor over two": (lambda c: c.ctas_per_sm == 1, lambda c: c.ctas_per_sm == 2, ("ctas_per_sm", "bk")),
 }
 SPLITS = (Split.CLUSTER, Split.ATOMIC, Split.WORKSPACE, Split.KERNEL)
@@ -67,18 +89,34 @@ def by_regime(ratios: Mapping[Problem, float]) -> str:
     return ", ".join(f"{name} {geomean(values):.4f} ({len(values)})" for name, values in sorted(found.items()))
 
 
-def standing(finals: Sequence[Final]) -> Iterator[str]:
-    """The best verified configuration of each shape against the anchor."""
+def best_speedups(finals: Sequence[Final]) -> dict[Problem, float]:
+    """Of the best verified configuration of each shape over the anchor."""
     best: dict[Problem, float] = {}
     for final in finals:
         if final.record is not None and speedup(final) is not None:
             timing = next(timing for timing in final.record.timings if timing.measure == MEASURE)
             value = timing.speedups[final.record.baselines[-1]].value
             best[final.problem] = max(value, best.get(final.problem, 0.0))
+    return best
+
+
+def standing(finals: Sequence[Final]) -> Iterator[str]:
+    """The best verified configuration of each shape against the anchor."""
+    best = best_speedups(finals)
     for name in sorted({str(regime(problem, H200)) for problem in best}):
         values = [value for problem, value in best.items() if str(regime(problem, H200)) == name]
         yield _standing(name, values)
     yield _standing("all", list(best.values()))
+
+
+def compared(first: Sequence[Final], later: Sequence[Final]) -> Iterator[str]:
+    """What `standing` says of two tables, on the shapes that both have."""
+    before, after = best_speedups(first), best_speedups(later)
+    both = [problem for problem in before if problem in after]
+    for name in sorted({str(regime(problem, H200)) for problem in both}):
+        shapes = [problem for problem in both if str(regime(problem, H200)) == name]
+        then, now = (geomean([best[problem] for problem in shapes]) for best in (before, after))
+        yield f"both, {name}: {then:.3f}, then {now:.3f} over {len(shapes)} shapes"
 
 
 def _standing(name: str, values: Sequence[float]) -> str:
@@ -149,5 +187,13 @@ def figures(lines: Sequence[Segment | Heat | Final]) -> Iterator[str]:
     yield from (*worth(times), *pairs(times), *model(times))
 
 
+def main(paths: Sequence[str]) -> Iterator[str]:
+    """The figures of a table or, of a second one, its comparison with the first and its figures."""
+    *earlier, last = [list(read_journal(Path(path))) for path in paths]
+    for first in earlier:
+        yield from compared(*([line for line in lines if isinstance(line, Final)] for lines in (first, last)))
+    yield from figures(last)
+
+
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(figures(list(read_journal(Path(sys.argv[1]))))) + "\n")
+    sys.stdout.write("\n".join(main(sys.argv[1:])) + "\n")

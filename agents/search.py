@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from agents.analytic import estimate_ns, ranked_all
 from agents.config import KernelConfig
+from agents.effort import Effort
 from agents.families.common import Source
 from agents.journal import Final, Heat, Journal, Segment
 from agents.measuring import Candidate, Failed, Screener
@@ -29,25 +30,6 @@ from harness.rewards import MEASURE
 from harness.sharing import share
 
 Progress = Callable[[str], None]
-
-
-class Effort(NamedTuple):
-    """How much is measured."""
-
-    candidates: int = 32
-    """Configurations of a problem that are timed briefly, each of which divides it otherwise."""
-    variants: int = 16
-    """Then so many that divide it as the fastest of them do."""
-    leaders: int = 3
-    """Which are so many."""
-    batch: int = 8
-    """Configurations after which the next problem has its turn."""
-    finalists: int = 3
-    """Configurations of a problem that are verified and timed against the anchor."""
-    margin: float = 1.10
-    """A configuration slower than the fastest by this factor is no finalist."""
-    heats_share: float = 0.6
-    """Share of the budget after which finals begin."""
 
 
 class Line(NamedTuple):

@@ -236,9 +236,11 @@ class Bench:
         choices = self._chosen[str(Measure())]
         if self._stand_in is not None and choices[SUBMISSION].operation != self._submission:
             self._submission_for(Measure())  # A later measure let it stand in for another operation.
-        each = min(request.requests_each, self._layout.slots - request.refreshed)
+        # One set more where baselines' requests can follow all of the submission's.
+        spare = 1 if request.refreshed else 0
+        each = min(request.requests_each, self._layout.slots - spare)
         owner = SUBMISSION if SUBMISSION in request.contenders else request.contenders[0]
-        sets = self._first_sets(each + request.refreshed, choices[owner].operation)
+        sets = self._first_sets(each + spare, choices[owner].operation)
         keys = {name: choices[name].operation.key for name in request.contenders}
         rate_per_s, seed = request.rate_per_s, rng.getrandbits(62)
         if request.refreshed:
@@ -248,7 +250,7 @@ class Bench:
                 self._clean_ns = clean_up_ns(trace(request.contenders, 1, rate_per_s, seed, owner), port)
             rate_per_s = min(rate_per_s, CLEAN_SHARE / (self._clean_ns * 1e-9))
         refresher = Refresher(sets, rng.getrandbits(62), request.refreshed)
-        port = self.device.port(keys, each + request.refreshed, refresher.between if request.refreshed else None)
+        port = self.device.port(keys, each + spare, refresher.between if request.refreshed else None)
         served = serve(trace(request.contenders, each, rate_per_s, seed, owner), port)
         conditions = self.device.conditions()
         inspection = self._inspect_requests(refresher, request.full) if SUBMISSION in request.contenders else None

@@ -164,8 +164,6 @@ def _examination_checks(found: Examination, profile: DeviceProfile) -> Iterator[
     ):
         outcome = Outcome.OK if rate >= share * expected else Outcome.WARN
         detail = f"{rate / scale:.4g} {unit}; the profile {profile.name} says {expected / scale:.4g}"
-        if name == "bandwidth":
-            detail += f"; {found.fill_bytes_per_s / scale:.4g} {unit} where memory is only written"
         yield Check(name=name, outcome=outcome, detail=detail)
     for reading in found.readings:
         delayed = "delay" in reading.what

@@ -10,7 +10,7 @@ from factories import make_record
 
 from agents.config import KernelConfig
 from agents.journal import Final, Heat, read_journal
-from agents.ladder import figures
+from agents.ladder import figures, main
 from harness.problem import Problem
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +20,8 @@ PROBLEMS = (Problem.parse("64x64x64"), Problem.parse("128x64x64"))
 PLAIN = KernelConfig.model_validate({"family": "ws_persistent", "layout": "TN", "bm": 64, "bn": 64, "stages": 4})
 PAIR = PLAIN.model_copy(update={"cluster_p": 2})
 STANDING = re.compile(r"speedup, (\w+): ([\d.]+) over (\d+) shapes, wins ([\d.]+)%, worst ([\d.]+)")
+BOTH = re.compile(r"both, (\w+): ([\d.]+), then ([\d.]+) over (\d+) shapes")
+ROWS = re.compile(r"^rows over .*: ([\d.]+) \(", re.MULTILINE)
 WORTH = re.compile(r"without family ws_persistent: compute ([\d.]+) .*latency ([\d.]+) .*bound ([\d.]+) .*skinny ([\d.]+)")
 
 
@@ -56,10 +58,17 @@ def test_the_docs_quote_the_shipped_table(shipped: str) -> None:
     assert f"| family `ws_persistent` | {latency:.1f} % | {skinny:.1f} % | {compute:.1f} % | {output:.1f} % |" in text
 
 
-def test_the_docs_quote_the_later_table() -> None:
+def test_the_docs_quote_the_later_table_and_its_comparison_with_the_first() -> None:
     text = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
-    rows = STANDING.findall("\n".join(figures(list(read_journal(LATER)))))
+    found = "\n".join(main([str(TABLE), str(LATER)]))
+    rows = STANDING.findall(found)
     assert [name for name, *_ in rows] == ["compute", "latency", "output_bound", "skinny", "all"]
+    both = {name: f"{count}: {then}, {now}" for name, then, now, count in BOTH.findall(found)}
     for name, geomean, count, wins, worst in rows[:-1]:
-        row = rf"^\| {name.replace('_', '-')} \| {count} \| {geomean} \| {round(float(wins))} % \| {worst} \| "
-        assert re.search(row, text, re.MULTILINE)
+        row = f"| {name.replace('_', '-')} | {count} | {geomean} | {round(float(wins))} % | {worst} | {both[name]} |"
+        assert row in text
+    tma, registers, together, in_turn = (abs(float(ratio) - 1) * 100 for ratio in ROWS.findall(found))
+    assert f"{tma:.1f} % quicker than TMA, {registers:.1f} % quicker than from registers" in text
+    assert f"{together:.1f} % slower where warpgroups share a tile and {in_turn:.1f} % where they take turns" in " ".join(
+        text.split()
+    )

@@ -12,10 +12,11 @@ from fake_device import Contender, FakeDevice, FakeDriver, plan
 
 from agents.analytic import estimate_ns
 from agents.config import KernelConfig, Split
+from agents.effort import Effort
 from agents.export import Title, export
 from agents.journal import Final, Heat, Journal, Segment, read_journal
 from agents.measuring import Candidate, Failed, HeatTime, Screener
-from agents.search import Effort, Search, speedup, winners
+from agents.search import Search, speedup, winners
 from agents.space import Space, kernels_for, plan_for
 from harness.devices import BufferSet, SubmissionFault
 from harness.model import DataError, InfraError

@@ -80,8 +80,8 @@ def plan(config: KernelConfig, problem: Problem, device: DeviceProfile) -> Plan:
         Split.ATOMIC: (sums, counters),
         Split.KERNEL: (sums,),
     }
-    share, longer = divmod(config.k_stages(problem), config.splits)
-    arguments = (*common.arguments(config, problem, share, longer), *more.get(config.split, ()))
+    least, longer = divmod(config.k_stages(problem), config.splits)
+    arguments = (*common.arguments(config, problem, least, longer), *more.get(config.split, ()))
     launch = common.one_tile_launch(config, problem, source.name, arguments)
     kernels = {source.name: source.kernel()}
     steps = [launch]

@@ -44,8 +44,6 @@ class Examination(Model):
     """Time per launch of an empty kernel in a window: no operation is faster."""
     copy_bytes_per_s: float
     """Bandwidth of a large copy, bytes read plus written."""
-    fill_bytes_per_s: float
-    """Bandwidth where memory is only written: what bounds products with a large C and short K."""
     matrix_flops_per_s: float
     """Rate of a 4096³ product in a window."""
     readings: tuple[Reading, ...]
@@ -62,11 +60,9 @@ def examine(device: CudaDevice) -> Examination:
     readings = [_length_reading(device, Problem.parse(shape)) for shape in LENGTH_SHAPES]
     delays = _delay_readings(device, Problem.parse(DELAY_SHAPE))
     matrix = _matrix_rate(device, Problem.parse(MATRIX_SHAPE))
-    copy, fill = _memory_rates(device)
     return Examination(
         launch_ns=launch_ns,
-        copy_bytes_per_s=copy,
-        fill_bytes_per_s=fill,
+        copy_bytes_per_s=_copy_rate(device),
         matrix_flops_per_s=matrix.flops_per_s,
         readings=(*readings, *delays),
         baseline="cublas",
@@ -166,16 +162,13 @@ def _operation(device: CudaDevice, problem: Problem, slots: int) -> tuple[list[B
     return buffers, enqueue
 
 
-def _memory_rates(device: CudaDevice) -> tuple[float, float]:
-    """Bytes per second of a large copy, read plus written, and of a large fill."""
+def _copy_rate(device: CudaDevice) -> float:
     import torch
 
     source = torch.ones(1 << 29, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
     nothing = [_nothing(device)] * (4 + UNSCORED_OPERATIONS)
-    copy_ns = _per_launch(device, lambda _: torch.neg(source, out=target), nothing)
-    fill_ns = _per_launch(device, lambda _: target.fill_(1.0), nothing)
-    return 2e9 * source.nbytes / copy_ns, 1e9 * target.nbytes / fill_ns
+    return 2 * source.nbytes / _per_launch(device, lambda _: torch.neg(source, out=target), nothing) * 1e9
 
 
 def _nothing(device: CudaDevice) -> BufferSet:
