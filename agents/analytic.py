@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from agents.config import Cache, Family, KernelConfig, Split, Store
-from agents.families import ws_persistent
+from agents.families import output, ws_persistent
 from agents.families.common import clusters_at_once
 from agents.space import Space
 from harness.problem import Problem
@@ -43,6 +43,11 @@ L2_BYTES_PER_CLOCK = 75.0
 STORE_BYTES_PER_CLOCK = 32.0
 END = {Store.TMA: 900.0, Store.ROWS: 400.0, Store.WIDE: 2000.0, Store.DIRECT: 600.0}
 """Clocks from the last instruction to the last byte of C on its way. `wide` comes after TMA until it has been measured."""
+TILE_END = 250.0
+"""The same between two tiles, where stores go on meanwhile."""
+EVEN_COLUMNS = 128
+UNEVEN_COST = 1.5
+"""Of writing tiles whose rows in C are not multiples of 256 bytes."""
 DIRECT_STORE_COST = 1.3
 """Registers are stored in pieces of 16 bytes: so much slower than through TMA."""
 NARROW = {8: 0.24, 16: 0.43, 24: 0.58, 32: 0.72, 48: 0.9}
@@ -87,7 +92,14 @@ def estimate_ns(config: KernelConfig, problem: Problem, device: DeviceProfile) -
     together = min(config.ctas_per_sm, max(1, math.ceil(ctas / slots)))
     work = _work(config, problem, together)
     prologue = PROLOGUE.get(config.family, USUAL_PROLOGUE) + (CLUSTER_PROLOGUE if config.cluster_ctas > 1 else 0.0)
-    if config.family in (Family.WS_PERSISTENT, Family.OUTPUT):
+    if config.family is Family.OUTPUT:
+        turns = math.ceil(config.tiles(problem) / output.ctas(config, problem, device))
+        prologue += 2 * config.bn * problem.k / L2_BYTES_PER_CLOCK
+        even = (config.bm if config.swapped else config.bn) % EVEN_COLUMNS == 0
+        stored = (work.epilogue - END[config.store]) * (1.0 if even else UNEVEN_COST) + TILE_END
+        hidden = min(stored, work.mainloop) * (0.95 if config.ping_pong else 0.45)
+        clocks = END[config.store] + turns * (work.mainloop + stored) - (turns - 1) * hidden
+    elif config.family is Family.WS_PERSISTENT:
         shares = ws_persistent.stream(config, problem, device)
         rounds = config.tiles(problem) / shares.clusters
         waves = math.ceil(rounds)
@@ -168,7 +180,7 @@ def _work(config: KernelConfig, problem: Problem, together: int) -> Work:
     if config.family is Family.UNALIGNED:
         rate = 4096 * MMA_SYNC_RATE
     tensor = 2 * config.bm * config.bn * config.bk / rate
-    loaded = 2 * config.bk * (config.bm / config.cluster_q + config.bn / config.cluster_p)
+    loaded = 2 * config.bk * (config.bm / config.cluster_q + (0 if config.held else config.bn / config.cluster_p))
     load = loaded / L2_BYTES_PER_CLOCK * (CROSS_LINE_COST if config.p_width or config.q_width else 1.0)
     depth = max(1, config.stages - 1)
     started = tensor + (0.0 if config.ping_pong or config.warpgroups > 1 else STAGE_LATENCY)
@@ -176,7 +188,7 @@ def _work(config: KernelConfig, problem: Problem, together: int) -> Work:
     stage = max(started, load, LOAD_LATENCY / depth, shared)
     size = 2 * config.bm * config.bn * (2 if config.split in (Split.WORKSPACE, Split.KERNEL) else 1)
     slow = DIRECT_STORE_COST if config.store is Store.DIRECT and config.split is Split.NONE else 1.0
-    hint = 0.97 if config.cache is Cache.STREAM_C else 1.0
+    hint = 0.97 if config.cache in (Cache.STREAM_C, Cache.AHEAD) else 1.0
     return Work(stages * stage, END[config.store] + together * slow * hint * size / STORE_BYTES_PER_CLOCK)
 
 

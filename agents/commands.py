@@ -27,6 +27,7 @@ def search(
     budget: Annotated[float | None, typer.Option(help="Seconds of measuring, builds not counted.", min=1)] = None,
     candidates: Annotated[int, typer.Option(help="Ways to divide a shape that are timed briefly.", min=1)] = EFFORT.candidates,
     variants: Annotated[int, typer.Option(help="Variants of a shape's fastest that follow.", min=0)] = EFFORT.variants,
+    transfers: Annotated[int, typer.Option(help="What is fastest for shapes like it, after these.", min=0)] = EFFORT.transfers,
     finalists: Annotated[
         int, typer.Option(help="Configurations of a shape that are verified and scored.", min=1)
     ] = EFFORT.finalists,
@@ -56,7 +57,7 @@ def search(
         raise InfraError(f"the kernel families are written for sm_90a, and {here}; --build-only needs no device.")
     problems = resolve_shapes(shapes, track).problems
     with Journal(journal) as lines:
-        effort = EFFORT._replace(candidates=candidates, variants=variants, finalists=finalists)
+        effort = EFFORT._replace(candidates=candidates, variants=variants, transfers=transfers, finalists=finalists)
         task = Search(Space(profile), problems, lines, effort)
         task.build(journal.with_suffix(".kernels"), BuildOptions(compiler=compiler), _say)
         if not build_only:

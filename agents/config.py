@@ -14,6 +14,8 @@ BARRIER_BYTES = 8
 REGISTERS = {2: (40, 232), 3: (40, 152)}
 """Registers of a loading and of a multiplying thread of a persistent CTA, by warpgroups that multiply. They share 64 Ki."""
 
+MOST_HELD_BYTES = 1 << 17
+"""Of shared memory, what two strips of Q may take, so that the ring and C's buffers keep a third."""
 WIDEST_PANEL = 64
 """Numbers in 128 bytes."""
 MOST_WRITTEN = 7 / 6
@@ -32,7 +34,7 @@ class Family(StrEnum):
     SKINNY = "skinny"
     """Bandwidth first, for products with one short side."""
     OUTPUT = "output"
-    """Persistent with C double-buffered on its way out, for short K."""
+    """Persistent, with all of K of one operand held in shared memory while the other goes by, for short K."""
     REGISTERS = "registers"
     """Operands straight into registers, for products in which one round trip to memory is most of the time."""
     UNALIGNED = "unaligned"
@@ -78,6 +80,8 @@ class Cache(StrEnum):
     """P is read once and Q again and again."""
     STREAM_C = "stream_c"
     """C is not read again."""
+    AHEAD = "ahead"
+    """C is not read again, and all of P is fetched into L2 once the first tile is under way."""
 
 
 class KernelConfig(Model):
@@ -97,6 +101,8 @@ class KernelConfig(Model):
     """K of one stage."""
     stages: Positive
     """Stages of the ring."""
+    held: Count = 0
+    """Stages of K for which Q stays in shared memory while tiles go by along P; 0 loads it anew for every tile."""
     warpgroups: Positive = 1
     """Warpgroups that multiply."""
     ping_pong: bool = False
@@ -180,12 +186,26 @@ class KernelConfig(Model):
     @property
     def stage_bytes(self) -> int:
         """Bytes of one stage."""
-        return 2 * self.bk * (self.bm + self.bn)
+        return 2 * self.bk * (self.bm + (0 if self.held else self.bn))
+
+    @property
+    def strips(self) -> int:
+        """Strips of Q that shared memory holds, all of K of a tile's rows each: the next one is loaded early where two fit."""
+        return 0 if not self.held else 2 if 2 * self._strip_bytes <= MOST_HELD_BYTES else 1
+
+    @property
+    def _strip_bytes(self) -> int:
+        return 2 * self.held * self.bk * self.bn
+
+    @property
+    def barriers(self) -> int:
+        """Two for every stage and, of every strip, one for each stage of K and one for all."""
+        return 2 * self.stages + self.strips * (self.held + 1)
 
     @property
     def barrier_offset(self) -> int:
-        """Where the barriers lie: after the ring and C's buffers, or after the larger of the two where C goes through it."""
-        ring = self.stages * self.stage_bytes
+        """Where barriers lie: after ring, strips and C's buffers, or after the larger of ring and C where C goes through it."""
+        ring = self.stages * self.stage_bytes + self.strips * self._strip_bytes
         panel_bytes = 2 * 64 * self.panel * self.warpgroups
         if self.buffers:
             return ring + self.buffers * panel_bytes
@@ -200,7 +220,7 @@ class KernelConfig(Model):
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a CTA."""
-        return self.barrier_offset + 2 * self.stages * BARRIER_BYTES
+        return self.barrier_offset + self.barriers * BARRIER_BYTES
 
     @property
     def threads(self) -> int:

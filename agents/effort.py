@@ -14,6 +14,8 @@ class Effort(NamedTuple):
     """Then so many that divide it as the fastest of them do."""
     leaders: int = 3
     """Which are so many."""
+    transfers: int = 8
+    """Then so many of those that are the fastest for shapes like it."""
     batch: int = 8
     """Configurations after which the next problem has its turn."""
     finalists: int = 3

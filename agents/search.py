@@ -72,11 +72,10 @@ class Search:
         """
         sources: dict[str, Source] = {}
         kernels: dict[str, Kernel] = {}
-        for problem, configs in self._candidates.items():
-            for config in (variant for first in configs for variant in self.space.variants(first, problem)):
-                if any(name not in kernels for name in kernels_for(config, problem)):
-                    sources.update({source.name: source for source in sources_for(config, problem)})
-                    kernels.update(plan_for(config, problem, self.space.device).kernels)
+        for problem, config in self._buildable():
+            if any(name not in kernels for name in kernels_for(config, problem)):
+                sources.update({source.name: source for source in sources_for(config, problem)})
+                kernels.update(plan_for(config, problem, self.space.device).kernels)
         (directory / "kernels").mkdir(parents=True, exist_ok=True)
         for source in sources.values():
             (directory / source.path).write_text(source.text, encoding="utf-8")
@@ -90,6 +89,16 @@ class Search:
             result = built[kernel.sha256()]
             if isinstance(result, Artifact) and not result.report.spill_store_bytes and not result.report.serialized_wgmma:
                 self.artifacts[name] = result.path
+
+    def _buildable(self) -> Iterator[tuple[Problem, KernelConfig]]:
+        """What may be measured: candidates with their variants, and what an earlier search found fastest."""
+        for problem, configs in self._candidates.items():
+            for first in configs:
+                yield from ((problem, variant) for variant in self.space.variants(first, problem))
+        for problem in tuple(self._heats):
+            fastest = self._fastest(problem)
+            if fastest is not None and fastest in self.space.index:
+                yield problem, fastest
 
     def run(self, screeners: Sequence[Screener], budget_s: float | None, progress: Progress | None = None) -> None:
         """Measure what is missing until the budget is spent, looking at the clock between candidates.
@@ -140,6 +149,9 @@ class Search:
             for problem in self.problems:
                 for config in self._next_variants(problem):
                     yield self._take(problem, config, final=False)
+        for problem in self.problems:
+            for config in self._next_transfers(problem):
+                yield self._take(problem, config, final=False)
 
     def _next_variants(self, problem: Problem) -> list[KernelConfig]:
         """A batch of those that divide the problem as its fastest configurations do and were not timed yet."""
@@ -152,6 +164,26 @@ class Search:
         new = [c for c in found if c not in heats and (False, problem, c) not in self._taken]
         left = [c for c in new if self._is_measurable(c, problem)]
         return sorted(left, key=lambda config: estimate_ns(config, problem, self.space.device))[:most]
+
+    def _next_transfers(self, problem: Problem) -> list[KernelConfig]:
+        """What is fastest for the most similar problems, or for their transposes with P and Q in each other's place."""
+        found: dict[KernelConfig, None] = {}
+        had = self._heats[problem]
+        others = ((other, mirrored) for other in self._heats if other.track is problem.track for mirrored in (False, True))
+        for other, mirrored in sorted(others, key=lambda pair: _unlikeness(problem, *pair)):
+            if len(found) == self.effort.transfers:
+                break
+            fastest = self._fastest(other)
+            config = None if fastest is None else fastest.model_copy(update={"swapped": fastest.swapped ^ mirrored})
+            if config is None or config in had or not self.space.is_legal(config, problem):
+                continue
+            if self._is_measurable(config, problem) and (False, problem, config) not in self._taken:
+                found[config] = None
+        return list(found)
+
+    def _fastest(self, problem: Problem) -> KernelConfig | None:
+        timed = {config: heat.launch_ns for config, heat in self._heats[problem].items() if heat.launch_ns is not None}
+        return min(timed, key=lambda config: timed[config], default=None)
 
     def _next_finals(self) -> Iterator[tuple[Problem, KernelConfig]]:
         """First every problem's fastest, then every problem's second, and so on; a wrong one makes room for the next."""
@@ -223,6 +255,12 @@ class Search:
                 self._dangerous.update(kernels_for(line.config, line.problem))
         elif isinstance(line, Final):
             self._finals[line.problem][line.config] = line
+
+
+def _unlikeness(problem: Problem, other: Problem, mirrored: bool) -> float:
+    """How far problems are apart: the octaves between their sides, and a little for a transpose."""
+    m, n = (other.n, other.m) if mirrored else (other.m, other.n)
+    return sum(abs(math.log2(a / b)) for a, b in ((problem.m, m), (problem.n, n), (problem.k, other.k))) + 0.1 * mirrored
 
 
 def speedup(final: Final) -> float | None:

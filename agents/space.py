@@ -27,7 +27,7 @@ FAMILIES: Mapping[Family, ModuleType] = {
 }
 
 ACTIONS = (
-    "family", "layout", "swapped", "bm", "bn", "bk", "stages", "warpgroups", "ping_pong", "cluster_p", "cluster_q",
+    "family", "layout", "swapped", "bm", "bn", "bk", "stages", "held", "warpgroups", "ping_pong", "cluster_p", "cluster_q",
     "ctas_per_sm", "split", "splits", "store", "buffers", "cache", "group", "accumulator",
 )  # fmt: skip
 """Parameters in the order in which a policy may choose them one by one."""
@@ -86,9 +86,17 @@ RULES = (
     Rule("a box has at most 256 lines", lambda c, d: max(c.bm // c.cluster_q, c.bn // c.cluster_p) <= 256),
     Rule(
         "only the persistent kernels share loads in a cluster; the others use it to share a tile",
-        lambda c, d: c.cluster_ctas == 1 or c.family in (Family.WS_PERSISTENT, Family.OUTPUT),
+        lambda c, d: c.cluster_ctas == 1 or c.family is Family.WS_PERSISTENT,
+    ),
+    Rule(
+        "the kernels for short K, and no others, hold strips of Q",
+        lambda c, d: (c.held > 0) == (c.family is Family.OUTPUT),
     ),
     Rule("a cluster has at most as many CTAs as is portable", lambda c, d: max(c.cluster_ctas, _sharing(c)) <= d.max_cluster),
+    Rule(
+        "only the kernels for short K fetch all of an operand ahead",
+        lambda c, d: c.cache is not Cache.AHEAD or c.family is Family.OUTPUT,
+    ),
     Rule("loads that a cluster shares carry no hint", lambda c, d: c.cluster_ctas == 1 or c.cache is not Cache.STREAM_P),
     Rule("warpgroups take turns in pairs", lambda c, d: not c.ping_pong or c.warpgroups == 2),
     Rule("named barriers are numbered up to 15, one for each warpgroup", lambda c, d: c.warpgroups <= 3),
@@ -115,7 +123,7 @@ RULES = (
                 c.layout is Layout.TN
                 and not c.swapped
                 and c.bn % (common.GROUP * c.cluster_p) == 0
-                and c.family in (Family.WS_PERSISTENT, Family.OUTPUT, Family.LATENCY)
+                and c.family in (Family.WS_PERSISTENT, Family.LATENCY)
                 and c.cache is not Cache.STREAM_P
             )
         ),
@@ -161,6 +169,10 @@ PROBLEM_RULES = (
         lambda c, p: c.store is not Store.WIDE or p.n % common.GROUP == 0,
     ),
     ProblemRule(
+        "a strip holds all of K, which fills more than half of it",
+        lambda c, p: not c.held or c.held < 2 * c.k_stages(p) <= 2 * c.held,
+    ),
+    ProblemRule(
         "sums in fp16 are for the track that allows them",
         lambda c, p: c.accumulator is Track.F32 or p.track is Track.F16,
     ),
@@ -193,19 +205,23 @@ class Space:
         found = (config for family in FAMILIES.values() for config in family.configs())
         self.configs: tuple[KernelConfig, ...] = tuple(dict.fromkeys(c for c in found if not broken_rules(c, device)))
         self.index: Mapping[KernelConfig, int] = {config: index for index, config in enumerate(self.configs)}
-        self.designs: tuple[Hashable, ...] = tuple(_design(config) for config in self.configs)
-        self._of_design: dict[Hashable, list[KernelConfig]] = defaultdict(list)
-        for config, design in zip(self.configs, self.designs, strict=True):
-            self._of_design[design].append(config)
+        self.designs: tuple[Hashable, ...] = tuple((_division(config), config.store is Store.WIDE) for config in self.configs)
+        self._alike: dict[Hashable, list[KernelConfig]] = defaultdict(list)
+        for config in self.configs:
+            self._alike[_division(config)].append(config)
 
     def variants(self, config: KernelConfig, problem: Problem) -> tuple[KernelConfig, ...]:
         """The legal configurations that divide a problem as this one does; itself among them."""
-        found = self._of_design[_design(config)]
+        found = self._alike[_division(config)]
         return tuple(each for each in found if all(rule.holds(each, problem) for rule in PROBLEM_RULES))
 
     def mask(self, problem: Problem) -> tuple[bool, ...]:
         """Per configuration, whether it is legal for a problem. At least one is."""
         return tuple(all(rule.holds(config, problem) for rule in PROBLEM_RULES) for config in self.configs)
+
+    def is_legal(self, config: KernelConfig, problem: Problem) -> bool:
+        """Whether a configuration is one of the space, and legal for a problem."""
+        return config in self.index and all(rule.holds(config, problem) for rule in PROBLEM_RULES)
 
     def legal(self, problem: Problem) -> tuple[KernelConfig, ...]:
         """The configurations that are legal for a problem."""
@@ -267,12 +283,12 @@ def registers(config: KernelConfig, device: DeviceProfile) -> int:
     return min(255, device.registers_per_sm // (config.threads * config.ctas_per_sm) // 8 * 8)
 
 
-def _design(config: KernelConfig) -> Hashable:
-    """How a configuration divides the work. Layout, orientation, raster, hints and most ways out of C are left open."""
+def _division(config: KernelConfig) -> Hashable:
+    """How a configuration divides the work. Layout, orientation, raster, hints and the way out of C are left open."""
     p, q = (config.bm, config.cluster_p), (config.bn, config.cluster_q)
     tile = (q, p) if config.swapped else (p, q)
-    ctas = (config.warpgroups, config.ping_pong, config.ctas_per_sm, config.split, config.splits, config.store is Store.WIDE)
-    return (config.family, *tile, config.bk, *ctas, config.accumulator)
+    ctas = (config.warpgroups, config.ping_pong, config.ctas_per_sm, config.split, config.splits)
+    return (config.family, *tile, config.bk, config.held, *ctas, config.accumulator)
 
 
 def _uses_wgmma(config: KernelConfig) -> bool:

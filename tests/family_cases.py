@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.plan import Layout
 
+STRIPS = {"family": "output", "bm": 128, "warpgroups": 2, "buffers": 2, "cache": "stream_c", "group": 1}
 TURNS = {"family": "ws_persistent", "bm": 128, "bn": 128, "warpgroups": 2, "ping_pong": True}
 
 BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
@@ -95,9 +96,12 @@ BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
         "2048x2048x512",
     ),
     "output": (
-        {"family": "output", "bm": 128, "bn": 128, "stages": 2, "warpgroups": 2, "buffers": 4, "cache": "stream_c"},
+        {**STRIPS, "bn": 256, "stages": 4, "held": 1},
         "4096x4096x64",
     ),
+    "output-ping-pong": ({**STRIPS, "bn": 96, "stages": 5, "held": 4, "ping_pong": True, "cache": "ahead"}, "4096x4096x200"),
+    "output-one-strip": ({**STRIPS, "bn": 176, "stages": 3, "held": 4, "cache": "ahead"}, "4096x4096x256"),
+    "output-one-strip-ping-pong": ({**STRIPS, "bm": 64, "bn": 256, "stages": 4, "held": 4, "ping_pong": True}, "4096x4096x200"),
     "skinny": ({"family": "skinny", "bm": 64, "bn": 64, "stages": 8, "cache": "stream_p"}, "64x4096x4096"),
     "split-cluster": (
         {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "cluster", "splits": 8, "store": "direct"},

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -17,7 +18,7 @@ from agents.analytic import best, estimate_ns, ranked, ranked_all
 from agents.config import MOST_WRITTEN, Family, KernelConfig, Split, Store
 from agents.effort import Effort
 from agents.export import Title, choose, cover, export
-from agents.families import common, splitk, ws_persistent
+from agents.families import common, output, splitk, ws_persistent
 from agents.space import Space, kernels_for, loads_by_tma, plan_for, sources_for
 from harness.model import DataError
 from harness.plan import Launch, Layout, Plan, Pointer, Scalar, TensorMap
@@ -78,10 +79,36 @@ class Raster(NamedTuple):
         return band * self.group + within - column * height, column
 
 
+class Walk(NamedTuple):
+    """How output.cu.j2 shares tiles among CTAs, from the parameters of a launch."""
+
+    tiles_p: int
+    by_strip: int
+    share: int
+    longer: int
+
+    @classmethod
+    def of(cls, launch: Launch) -> Self:
+        """Its last four numbers."""
+        return cls(*[int(argument.value) for argument in launch.arguments if isinstance(argument, Scalar)][-4:])
+
+    def places(self, cta: int) -> list[tuple[int, int]]:
+        """Of a CTA's tiles, in tiles."""
+        first = cta * self.share + min(cta, self.longer)
+        q = 2 * first * self.by_strip >> 64
+        numbers = range(first - q * self.tiles_p, first - q * self.tiles_p + self.share + (cta < self.longer))
+        return [(number % self.tiles_p, q + number // self.tiles_p) for number in numbers]
+
+
 def check_cover(config: KernelConfig, problem: Problem, launch: Launch) -> None:
     """The tiles cover C and no tile is outside it; the grid is as many CTAs as the kernel counts on."""
     tiles_p, tiles_q, splits = launch.grid
-    if config.family in PERSISTENT:
+    if config.family is Family.OUTPUT:
+        walk = Walk.of(launch)
+        tiles_p, tiles_q = walk.tiles_p, (walk.share * launch.grid[0] + walk.longer) // walk.tiles_p
+        places = Counter(place for cta in range(launch.grid[0]) for place in walk.places(cta))
+        assert places == Counter((p, q) for p in range(tiles_p) for q in range(tiles_q))
+    elif config.family is Family.WS_PERSISTENT:
         tiles_p, tiles_q, group, _ = Raster.of(launch)
         assert 1 <= group <= tiles_p
     elif config.family is Family.UNALIGNED:
@@ -339,3 +366,15 @@ def test_hopper_analytic_is_what_the_templates_give(path: Path) -> None:
     fields: dict[str, Any] = json.loads(text.splitlines()[1].removeprefix("// "))
     config = KernelConfig.model_validate(fields)
     assert text == sources_for(config, Problem.parse("64x64x64"))[0].text
+
+
+def test_ctas_have_whole_strips_where_nearly_as_many_can() -> None:
+    """Else as few as there may be without another round."""
+    config = next(
+        c for c in space().configs if c.held == 1 and not c.swapped and (c.bm, c.bn, c.ping_pong) == (128, 256, False)
+    )
+    ctas = {
+        shape: output.ctas(config, Problem.parse(shape), H200)
+        for shape in ("16384x16384x64", "2048x8192x64", "12288x12288x64", "128x256x64")
+    }
+    assert ctas == {"16384x16384x64": 128, "2048x8192x64": 128, "12288x12288x64": 132, "128x256x64": 1}

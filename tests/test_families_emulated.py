@@ -31,6 +31,10 @@ RAGGED_FOR = {
     "wide-store": "200x352x200",
     "wide-store-ping-pong": "840x416x200",
     "wide-store-latency": "200x160x200",
+    "output": "840x520x64",
+    "output-one-strip": "840x520x200",
+    "output-one-strip-ping-pong": "840x520x200",
+    "output-ping-pong": "840x520x200",
 }
 """Where a mechanism shows: tiles beyond what whole waves take, and long K over few tiles."""
 EACH = 6
@@ -103,6 +107,19 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "piece of another": ("stream", "piece.from = streamed ? from - first : 0;", "piece.from = 0;", "wrong|dirty"),
     "sums left": ("split-atomic", "store_global(from + index * MULTIPLIERS, Four{});", "", "dirty"),
     "counter left": ("split-workspace", "counters[tile] = 0;", ";", "dirty"),
+    "strip not awaited": (
+        "output-one-strip",
+        "if (walk.seen < STEP) barrier_wait(memory.strip_full(walk.strip, index), walk.parity);",
+        "",
+        "wrong",
+    ),
+    "strip still read": ("output", "if (walk.of_strip() <= STEP) leave();", "leave();", "wrong|more arrivals"),
+    "strip of the other": (
+        "output-one-strip-ping-pong",
+        "if (walk.seen == 0 && walk.of_strip() == 1) leave();",
+        "",
+        "goes on|wrong",
+    ),
     "peers' sums gone": ("split-cluster", " the others may still read\n  cluster_arrive();\n  cluster_wait();", "", "end"),
 }
 """Per fault the mechanism, a piece of its source and what stands in its place, and what the emulator says."""
@@ -116,7 +133,13 @@ def test_faults_are_found(name: str) -> None:
     if "splits" in fields:
         fields["splits"] = 3
     config = KernelConfig.model_validate(fields)
-    problem = Problem.parse("264x648x136" if mechanism == "stream" else "264x392x520")
+    shapes = {
+        "stream": "264x648x136",
+        "output": "256x4608x64",
+        "output-one-strip": "840x520x200",
+        "output-one-strip-ping-pong": "64x5120x200",
+    }
+    problem = Problem.parse(shapes.get(mechanism, "264x392x520"))
 
     def try_seeds() -> None:
         for seed in range(32):

@@ -177,11 +177,13 @@ def without(case: Case, guards: tuple[str, ...], scratch: Path, warm: Warm) -> l
 
 
 def tried_without(case: Case, scratch: Path) -> list[str]:
+    """Reasons, in words."""
     copy = case.copy(scratch)
     problems = [Problem.parse(shape) for shape in case.shapes.split(",")][:1]
     if case.expected.device == "h200":
         return refusals(copy, problems)
-    return [record.reason for record in records(copy, problems, case.expected.device) if record.reason is not None]
+    found = records(copy, problems, case.expected.device)
+    return [f"{record.reason}: {record.detail}" for record in found if record.reason is not None]
 
 
 def refusals(directory: Path, problems: list[Problem]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from factories import make_record
 from fake_device import Contender, FakeDevice, FakeDriver, plan
 
-from agents.analytic import estimate_ns
+from agents.analytic import estimate_ns, ranked
 from agents.config import KernelConfig, Split
 from agents.effort import Effort
 from agents.export import Title, export
@@ -32,7 +32,7 @@ H200 = load_profile("h200")
 PROTOCOL = protocol_for(H200, Purpose.SCREEN)
 PROBLEMS = (Problem.parse("64x64x64"), Problem.parse("512x512x512"))
 CONFIG = KernelConfig.model_validate({"family": "latency", "layout": "TN", "bm": 64, "bn": 64, "stages": 2})
-EFFORT = Effort(candidates=6, variants=0, batch=2, finalists=2, margin=2.0)
+EFFORT = Effort(candidates=6, variants=0, transfers=0, batch=2, finalists=2, margin=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,26 @@ def test_after_every_way_to_divide_a_problem_the_variants_of_the_fastest_are_tim
     assert [estimate_ns(each, PROBLEMS[1], H200) for each in variants] == [estimate for estimate, *_ in order[:3]]
     assert set(variants) < siblings
     assert timed(effort) == found
+
+
+def test_what_is_fastest_for_shapes_like_it_is_timed_too(tmp_path: Path, space: Space) -> None:
+    """Of the nearest shape first, and of a transpose with P and Q in each other's place."""
+    tall, wide, other = (Problem.parse(shape) for shape in ("1024x512x512", "512x1024x512", "64x64x64"))
+    flipped = {config: config.model_copy(update={"swapped": not config.swapped}) for config in ranked(space, wide, 40)}
+    fastest = [config for config, other_way in flipped.items() if space.is_legal(other_way, tall)][-1]
+    far = next(config for config in space.legal(other) if space.is_legal(config, tall) and config != fastest)
+    expected = flipped[fastest]
+    with Journal(tmp_path / "search.jsonl") as journal:
+        for problem, config in ((other, far), (wide, fastest)):
+            journal.append(Heat(problem=problem, config=config, launch_ns=1000.0))
+        search = Search(space, [tall], journal, EFFORT._replace(candidates=1, transfers=2))
+        search.artifacts = {name: tmp_path / name for config in space.legal(tall) for name in kernels_for(config, tall)}
+        assert set(search._buildable()) >= {(wide, fastest), (other, far)}
+        search.run([FakeScreener()], None)
+    timed = list(search._heats[tall])
+    assert expected not in timed[:1]
+    assert timed[1] == expected
+    assert set(timed[2:]) <= {far, far.model_copy(update={"swapped": not far.swapped}), fastest}
 
 
 class Paired(FakeScreener):

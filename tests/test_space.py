@@ -35,7 +35,9 @@ BROKEN: tuple[dict[str, Any], ...] = (
     {"cluster_p": 2, "bn": 24},
     {"bm": 320, "warpgroups": 1, "bn": 8, "stages": 2},
     {**SHARED, "split": "cluster", "cluster_p": 2},
+    {"held": 1},
     {"cluster_p": 8, "cluster_q": 2},
+    {"cache": "ahead"},
     {"cluster_p": 2, "cache": "stream_p"},
     {"ping_pong": True, "warpgroups": 3, "bm": 64},
     {"bm": 256, "warpgroups": 4, "bn": 64},
@@ -57,6 +59,7 @@ BROKEN_FOR: tuple[tuple[dict[str, Any], str], ...] = (
     ({"family": "unaligned", "layout": "NN", "bm": 64, "bn": 64, "bk": 32, "stages": 1, "store": "direct"}, "64x63x63"),
     ({}, "4096x4095x4096"),
     ({"store": "wide", "buffers": 0}, "4096x4088x4096"),
+    ({"held": 2}, "4096x4096x4096"),
     ({"accumulator": "f16"}, "4096x4096x4096"),
     ({**SHARED, "split": "kernel"}, "64x64x128"),
     ({**SHARED, "split": "kernel", "splits": 16}, "16384x16384x16384"),
@@ -70,7 +73,19 @@ BROKEN_FOR: tuple[tuple[dict[str, Any], str], ...] = (
 
 BUILT = (
     *(Problem.parse("4096x4096x4096", track) for track in Track),
-    *(Problem.parse(shape) for shape in ("8192x8192x64", "512x128x16384", "128x512x16384", "4096x4095x4095", "4095x4096x4095")),
+    *(
+        Problem.parse(shape)
+        for shape in (
+            "8192x8192x64",
+            "8192x8192x128",
+            "8192x8192x256",
+            "8192x8192x512",
+            "512x128x16384",
+            "128x512x16384",
+            "4096x4095x4095",
+            "4095x4096x4095",
+        )
+    ),
 )
 """Problems of which one is legal for every configuration."""
 

@@ -34,6 +34,8 @@ ALIGNMENT_BYTES = 256
 
 STAGED = (Store.TMA, Store.ROWS)
 """Where C goes through shared memory."""
+PROMOTION = L2Promotion.B128
+"""Of loads: 256 bytes ask for lines that the next box asks for too, which costs up to 5 % where memory is the bound."""
 GROUP = 32
 """Rows of Q that change places among each other where C is stored in wide pieces."""
 IDLE = {3: 15, 4: 12, 6: 30, 8: 12}
@@ -106,14 +108,16 @@ def _render(template: str, config: KernelConfig, even: bool) -> Source:
         "tma_store": config.store is Store.TMA,
         "staged": config.store in STAGED,
         "wide": config.store is Store.WIDE,
-        "persistent": config.family in (Family.WS_PERSISTENT, Family.OUTPUT),
+        "persistent": config.family is Family.WS_PERSISTENT,
+        "strips": config.strips,
         "even": even,
         "loaders": config.threads - 128 * config.warpgroups,
         "given_registers": given,
         "taken_registers": taken,
         "p_hint": 1 if config.cache is Cache.STREAM_P else 0,
         "q_hint": 2 if config.cache is Cache.STREAM_P else 0,
-        "c_hint": config.cache is Cache.STREAM_C,
+        "c_hint": config.cache in (Cache.STREAM_C, Cache.AHEAD),
+        "ahead": config.cache is Cache.AHEAD,
         "halves": config.accumulator is Track.F16,
     }
     return render_text(template, config, c={**config.model_dump(mode="json"), **derived})
@@ -221,7 +225,7 @@ def _operand(buffer: Buffer, width: int, rows: int, k: int, config: KernelConfig
             strides_bytes=tuple(2 * k * each for each in (1, 8, 2, GROUP)),
             box=(64, 2, 4, 4, side // sharing // GROUP),
             swizzle=_swizzle(128),
-            l2_promotion=L2Promotion.B256,
+            l2_promotion=PROMOTION,
         )
     return TensorMap(
         buffer=buffer,
@@ -229,7 +233,7 @@ def _operand(buffer: Buffer, width: int, rows: int, k: int, config: KernelConfig
         strides_bytes=(2 * (rows if width else k),),
         box=(width, config.bk // sharing) if width else (64, side // sharing),
         swizzle=_swizzle(2 * width if width else 128),
-        l2_promotion=L2Promotion.B256,
+        l2_promotion=PROMOTION,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from agents.config import Family, KernelConfig, Split, Store
+from agents.config import Cache, Family, KernelConfig, Split, Store
 from agents.families import common
 from agents.families.common import SIDES
 from harness.plan import Launch, Plan, Pointer
@@ -42,7 +42,7 @@ TILES = (
 """Widths between powers of two fill the last wave better."""
 WIDE = (Tiles(2, False, 128, (128, 256)), Tiles(2, False, 256, (128,)), Tiles(2, True, 128, (128,)))
 """For clusters of four, which read less from L2 and leave some multiprocessors without work."""
-SLENDER = (Tiles(1, False, 64, (16, 32, 48, 64, 96, 128)), Tiles(2, False, 128, (16, 32, 48, 64, 80, 96, 128)))
+SLENDER = (Tiles(1, False, 64, (16, 32, 48, 64, 96, 128)), Tiles(2, False, 128, (16, 32, 48, 64, 80, 96, 112, 128, 144)))
 """For products with one short side: a cluster reads it once, and the long side is spread over all multiprocessors."""
 STREAMED = (Tiles(2, False, 128, (128, 192, 256)), Tiles(2, False, 256, (128,)), Tiles(2, True, 128, (128, 192)))
 """Where CTAs share the tiles that fill no whole wave."""
@@ -79,7 +79,9 @@ def configs() -> Iterator[KernelConfig]:
         for cluster, group in product(CLUSTERS, FEW_GROUPS):
             yield _variant(base, cluster, group=group, store=Store.WIDE, buffers=0)
         if base.bn in (64, 128, 256):
-            yield from (_variant(base, (1, 1), store=Store.DIRECT, buffers=0, group=group) for group in GROUPS)
+            yield from (
+                _variant(base, (1, 1), store=Store.DIRECT, buffers=0, cache=Cache.PLAIN, group=group) for group in GROUPS
+            )
     for base, cluster, group in product(_bases(WIDE), FOURS, FEW_GROUPS):
         yield _variant(base, cluster, group=group)
     for base, cluster in product(_bases(SLENDER), (*CLUSTERS, *FOURS[1:])):
@@ -153,5 +155,5 @@ def _bases(tiles: tuple[Tiles, ...]) -> Iterator[KernelConfig]:
 
 def _variant(base: KernelConfig, cluster: tuple[int, int], **changes: object) -> KernelConfig:
     slim = SLIM * (64 // base.panel)
-    update = {"cluster_p": cluster[0], "cluster_q": cluster[1], "buffers": slim, **changes}
+    update = {"cluster_p": cluster[0], "cluster_q": cluster[1], "buffers": slim, "cache": Cache.STREAM_C, **changes}
     return common.deepest(base.model_copy(update=update))

@@ -62,6 +62,7 @@ inline void cluster_wait() { emulator::cluster_wait(); }
 inline void prefetch_map(const TensorMap &) {}
 inline u64 policy_evict_first() { return 1; }
 inline u64 policy_evict_last() { return 2; }
+inline void fetch_box(const TensorMap &, int, int) {}
 inline void load_box(u32 to, const TensorMap &map, int x, int y, u32 barrier, u64 = 0) {
   emulator::load_box(1u << emulator::cluster_rank(), to, map_of(map), {x, y}, barrier);
 }
@@ -124,6 +125,7 @@ inline void store_eight(u16 *to, u32 a, u32 b, u32 c, u32 d) {
   const u32 values[] = {a, b, c, d};
   std::memcpy(to, values, sizeof values);
 }
+inline void store_eight(u16 *to, u32 a, u32 b, u32 c, u32 d, u64) { store_eight(to, a, b, c, d); }
 inline void add_global(Four *to, const Four &four) {
   for (int i = 0; i < 4; ++i) to->value[i] += four.value[i];
 }
