@@ -46,3 +46,5 @@ def configs() -> Iterator[KernelConfig]:
         if split is Split.NONE:
             for store in (Store.ROWS, Store.DIRECT):
                 yield common.deepest(config.model_copy(update={"store": store}), MOST_STAGES)
+            for store in (Store.TMA, Store.ROWS):
+                yield common.deepest(config.model_copy(update={"store": store, "cache": Cache.PLAIN}), MOST_STAGES)
