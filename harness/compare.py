@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 FALSE_DISCOVERY_RATE = 0.05
 """Expected share of the flagged shapes that do not differ, at most."""
 
+SMALLEST_P_VALUE = 1e-12
+"""What is told from 0: a p-value is a difference of doubles near 1, 1.1e-16 apart, times at most the number of shapes."""
+
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -207,6 +210,11 @@ def _measures(a: _Side, b: _Side, common: Sequence[str]) -> Iterator[MeasureComp
             faster=sum(shape.significant and shape.relative_ratio.value > 1 for shape in shapes),
             slower=sum(shape.significant and shape.relative_ratio.value < 1 for shape in shapes),
         )
+
+
+def p_value_text(p_value: float) -> str:
+    """A p-value for a person."""
+    return f"{p_value:.1e}" if p_value >= SMALLEST_P_VALUE else f"< {SMALLEST_P_VALUE:.0e}"
 
 
 def _compared(pair: _Pair, adjusted: float) -> ShapeComparison:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, case, func, select
 from sqlalchemy.orm import defer
 
 from harness.model import DataError
@@ -128,7 +128,7 @@ class HistoryPoint(NamedTuple):
 
 def lists(board: Board) -> tuple[ListSummary, ...]:
     """Every list, that with the most runs first; a CPU's last, since nothing ranks there."""
-    columns = (*_KEY_COLUMNS.values(), RunRow.shape_set, RunRow.shapes, RunRow.device_name)
+    columns = (*KEY_COLUMNS.values(), RunRow.shape_set, RunRow.shapes, RunRow.device_name)
     query = (
         select(*columns, func.count(), func.max(RunRow.ended_utc))
         .select_from(ScoreRow)
@@ -248,7 +248,8 @@ def run_details(board: Board, run: str) -> RunDetails:
 def run_scores(board: Board, run: str) -> tuple[ScoreLine, ...]:
     """All scores of a run, per measure, baseline and regime; empty if no run has that name."""
     query = select(ScoreRow).join(RunRow, RunRow.id == ScoreRow.run_id).where(RunRow.name == run)
-    query = query.order_by(ScoreRow.mode, ScoreRow.l2_state, ScoreRow.baseline, ScoreRow.regime)
+    place = case({each.value: place for place, each in enumerate(Regime)}, value=ScoreRow.regime, else_=-1)
+    query = query.order_by(ScoreRow.mode, ScoreRow.l2_state, ScoreRow.baseline, place)
     with board.database.reading() as session:
         return tuple(
             ScoreLine(
@@ -274,7 +275,7 @@ def submission_files(board: Board, tree_sha256: str) -> tuple[SourceFile, ...]:
         return tuple(SourceFile(*row) for row in session.execute(query))
 
 
-_KEY_COLUMNS = {
+KEY_COLUMNS = {
     "device": RunRow.device,
     "track": SubmissionRow.track,
     "kind": SubmissionRow.kind,
@@ -299,7 +300,7 @@ class _ListRow(NamedTuple):
 
 
 def _key(values: Iterable[str]) -> RankingKey:
-    return RankingKey.model_validate(dict(zip(_KEY_COLUMNS, values, strict=True)), strict=False)
+    return RankingKey.model_validate(dict(zip(KEY_COLUMNS, values, strict=True)), strict=False)
 
 
 def _matches(summary: ListSummary, field: str, value: str) -> bool:
@@ -314,7 +315,7 @@ def _value(summary: ListSummary, field: str) -> str:
 
 def _list_rows(board: Board, key: RankingKey) -> list[_ListRow]:
     """Runs on a list. Regimes are read as figures alone: a run and its submission come once, not once more for each of them."""
-    on_list = [_KEY_COLUMNS[field] == str(value) for field, value in key]
+    on_list = [KEY_COLUMNS[field] == str(value) for field, value in key]
     of_submission = RunRow.submission_id == SubmissionRow.id
     whole = (
         select(SubmissionRow, RunRow, ScoreRow)

@@ -26,6 +26,8 @@ HOW_TO_READ = (
     "over all shapes of the set with its 95\u00a0% interval, and rank the places that the intervals allow; best is the fastest "
     "baseline of each shape. What is not verified at every shape does not rank."
 )
+NAMED = 5
+"""Submissions named in a sentence, at most."""
 ORIGINS = {Origin.OPERATOR: "measured here", Origin.REPORTED: "reported by others, not measured here"}
 
 
@@ -39,6 +41,12 @@ def describe_list(summary: ListSummary) -> str:
         f"{summary.shapes} shapes ({summary.shape_set}), protocol {key.protocol}{earlier}, {libraries}, {ORIGINS[key.origin]}, "
         f"{summary.runs} run{'s' if summary.runs > 1 else ''}."
     )
+
+
+def describe_unmeasured(names: Sequence[str]) -> str:
+    """Who is not on a list for want of a run, in a sentence."""
+    named = ", ".join([*names[:NAMED], *([f"{len(names) - NAMED} more"] if len(names) > NAMED else [])])
+    return f"{len(names)} submission{'s have' if len(names) > 1 else ' has'} no run in this measure: {named}."
 
 
 def describe_run(details: RunDetails, scores: Iterable[ScoreLine]) -> str:

@@ -41,6 +41,8 @@ class Column(NamedTuple):
     """Whether words of the cell are drawn as badges."""
     prose: bool = False
     """Whether the cell holds long text, which is wrapped and not cut."""
+    order: tuple[str, ...] = ()
+    """Its values in the order in which they sort; empty for that of numbers and letters."""
 
 
 class Table(NamedTuple):
@@ -62,11 +64,12 @@ class Table(NamedTuple):
 
     def sorted_by(self, title: str, descending: bool = True) -> Table:
         """Rows by a column; those without a value last, either way; equal ones keep their order."""
-        name = next((column.name for column in self.columns if column.title == title), None)
-        if name is None:
+        column = next((column for column in self.columns if column.title == title), None)
+        if column is None:
             return self
+        name, order = column.name, column.order
         known = [row for row in self.rows if row[name] is not None]
-        known.sort(key=lambda row: _sort_key(row[name]), reverse=descending)
+        known.sort(key=lambda row: _sort_key(order.index(str(row[name])) if order else row[name]), reverse=descending)
         return self._replace(rows=(*known, *(row for row in self.rows if row[name] is None)))
 
     def csv(self) -> str:

@@ -116,6 +116,21 @@ def choose_run(key: str, label: str, place: int = 0) -> RunSummary | None:
     return found[chosen or next(iter(found))]
 
 
+def choose(label: str, options: Sequence[str], key: str, place: int = 0) -> str:
+    """One of several, in the address under `key`. What was chosen before and is no option any more leaves the address too.
+
+    Args:
+        label: of the widget.
+        options: at least one.
+        key: parameter in the address.
+        place: which one is chosen at first.
+    """
+    if key in st.session_state and st.session_state[key] not in options:
+        # Streamlit itself falls back to the first choice, but leaves the old one in the address.
+        st.session_state[key] = options[place]
+    return st.selectbox(label, options, place, key=key, bind="query-params") or options[place]
+
+
 def one_of(label: str, options: Sequence[str], key: str) -> str:
     """One of a few, in the address under `key`."""
     chosen = st.segmented_control(
@@ -216,8 +231,7 @@ def _filter(found: Sequence[ListSummary], field: str) -> tuple[ListSummary, ...]
     if len(options) == 1:
         return tuple(found)
     start = options.index(preferred(found, field))
-    title = FIELDS[field]
-    chosen = st.selectbox(title, options, start, key=field, bind="query-params") or options[start]
+    chosen = choose(FIELDS[field], options, field, start)
     return tuple(each for each in found if field_value(each, field) == chosen)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.compare import Comparison, MeasureComparison
+from harness.compare import Comparison, MeasureComparison, p_value_text
 from harness.importers.published import ReportedTable
 from harness.problem import Problem
 from harness.profiles import load_profile
@@ -70,7 +70,7 @@ def shape_table(rows: Iterable[ShapeRow], links: Links, key: Mapping[str, str]) 
     """Shapes of a run against a baseline."""
     columns = (
         Column("shape", "shape", link=lambda row: links.shape(str(row["shape"]), key)),
-        Column("regime", "regime", lambda value: str(value).replace("_", " ")),
+        Column("regime", "regime", lambda value: str(value).replace("_", " "), order=tuple(Regime)),
         Column("status", "status"),
         *_interval_columns("speedup", "speedup", "Baseline's time over the submission's"),
         Column("launch_ns", "µs", microseconds, "Median time per launch"),
@@ -98,14 +98,17 @@ def contender_table(
         links: where the table leads.
         key: list whose baseline a submission's speedup is over, in its own run.
         shape: the shape.
-        every_baseline: show baselines of every run; else those of the run of the fastest submission alone.
+        every_baseline: show baselines of every run, which the run beside them tells apart; else those of the run of the
+            fastest submission alone.
     """
     profile, problem = load_profile(key.device), Problem.parse(shape)
     fastest = min((row for row in rows if row.contender == SUBMISSION), key=lambda row: row.launch_ns, default=None)
     over = {row.run: row for row in rows if (row.best if key.baseline == BEST else row.contender == key.baseline)}
     roof_ns = profile.roof_ns(problem)
+    where = [Column("run", "in run")]
     columns = (
         Column("contender", "contender", link=lambda row: links.submission(str(row["run"])) if row["run"] else ""),
+        *(where if every_baseline else []),
         Column("launch_ns", "µs", microseconds, "Median time per launch"),
         Column("launch_min_ns", "fastest µs", microseconds, "Fastest window, per launch"),
         Column("launch_max_ns", "slowest µs", microseconds, "Slowest window, per launch"),
@@ -118,7 +121,7 @@ def contender_table(
         Column("layout", "B"),
         Column("description", "what ran"),
         Column("sm_clock_mhz", "MHz", help="Median clock during the windows"),
-        Column("run", "in run"),
+        *([] if every_baseline else where),
     )
     found = [
         {
@@ -244,7 +247,9 @@ def comparison_table(measure: MeasureComparison, links: Links, key: Mapping[str,
         Column("verdict", "verdict"),
         *_interval_columns("relative_ratio", "time A / time B", "Relative to shared baselines; above 1, B is faster"),
         Column("time_ratio", "raw times", figure(3), "Ratio of median times; drift between the runs is in it"),
-        Column("adjusted_p_value", "adjusted p", lambda value: f"{float(value or 0):.1e}", "Adjusted for the number of shapes"),
+        Column(
+            "adjusted_p_value", "adjusted p", lambda value: p_value_text(float(value or 0)), "Adjusted for the number of shapes"
+        ),
         Column("shared_baselines", "relative to"),
     )
     rows = [

@@ -8,10 +8,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
-from boards import HOSTILE_AUTHOR, HOSTILE_TEXT, RECIPES, SHAPES, statements
+from boards import BASE, HOSTILE_AUTHOR, HOSTILE_TEXT, RECIPES, SHAPES, statements
+from runs import COLD, make_run
 from streamlit.testing.v1 import AppTest
 
+from harness.record import SUBMISSION
 from leaderboard import samples, store, ui
+from leaderboard.database import Database
 from leaderboard.links import AppLinks, NoLinks, parameters_of
 from leaderboard.queries import choose_list, lists, ranking, runs
 from leaderboard.report import render, run_page
@@ -112,7 +115,7 @@ def test_ranking_is_the_ranking(full_board: Board) -> None:
             assert column(app, "not ranked", "because") == [entry.because for entry in found.apart]
 
 
-@pytest.mark.parametrize(("name", "sent"), [("ranking", 3), ("submission", 4), ("shape", 7), ("compare", 3), ("history", 3)])
+@pytest.mark.parametrize(("name", "sent"), [("ranking", 4), ("submission", 4), ("shape", 7), ("compare", 3), ("history", 3)])
 def test_a_page_asks_once_and_a_second_visit_asks_for_the_revision_alone(name: str, sent: int) -> None:
     here = ui.board()
     ui._answer.cache_clear()
@@ -122,6 +125,18 @@ def test_a_page_asks_once_and_a_second_visit_asks_for_the_revision_alone(name: s
         page(name)
     assert len([each for each in first if "revision" not in each.text]) == sent
     assert {each.text for each in second} == {each.text for each in first if "revision" in each.text}
+
+
+def test_a_list_names_who_is_not_measured_on_it(
+    new_url: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_url()
+    with Board(Database.open(url)) as board:
+        for recipe in (BASE.but(name="both"), BASE.but(name="cold", code="// cold\n", measures=(COLD,))):
+            board.publish(make_run(tmp_path, recipe))
+    monkeypatch.setenv("HGEMM_DATABASE", url)
+    assert "1 submission has no run in this measure: cold." in html(page("ranking", l2_state="warm"))
+    assert "no run in this measure" not in html(page("ranking"))
 
 
 def test_columns_and_order_come_from_the_address() -> None:
@@ -195,6 +210,27 @@ def test_shape_page_shows_everybody_fastest_first(full_board: Board) -> None:
     beside = column(page("shape", shape="128x64x128"), "shape 128x64x128", "contender")
     assert [name for name in beside if " " in name] == [name for name in names if " " in name]
     assert sorted(name for name in beside if " " not in name) == sorted(RECIPES["fast"].speedups)
+
+
+def test_baselines_of_every_run_stand_beside_the_run_that_tells_them_apart(full_board: Board) -> None:
+    label = "shape 128x64x128"
+    found = cells(page("shape", shape="128x64x128", every="true"), label)
+    assert found[0][:2] == ["contender", "in run"]
+    rows = at_shape(full_board, choose_list(full_board), "128x64x128")
+    baselines = sorted([row.contender, row.run] for row in rows if row.contender != SUBMISSION)
+    assert sorted(row[:2] for row in found if row[0] in RECIPES["fast"].speedups) == baselines
+    assert len(baselines) > len(RECIPES["fast"].speedups)
+    assert cells(page("shape", shape="128x64x128"), label)[0][-1] == "in run"
+
+
+def test_what_is_no_option_any_more_leaves_the_address(full_board: Board) -> None:
+    """As when a run of one measure is chosen while another's server mode is shown."""
+    fast, cpu = (next(each.run for each in runs(full_board, name=name)) for name in ("fast", "cpu"))
+    app = page("submission", run=fast, view="Shapes", measure="offline/warm", against="cublas")
+    assert set(app.query_params) == {"run", "view", "measure", "against"}
+    app.selectbox(key="run").set_value(cpu).run()
+    assert (app.selectbox(key="measure").value, app.selectbox(key="against").value) == ("offline/cold", "best")
+    assert not {"measure", "against"} & set(app.query_params)
 
 
 @pytest.mark.parametrize(("shape", "said"), [("1x2", "1x2"), ("<b>", "b"), ("3x5x7", "No run on this list verified 3x5x7")])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from runs import COLD, H200, WARM, Recipe, make_run
 
-from harness.compare import Comparison, Importance, compare
+from harness.compare import Comparison, Importance, compare, p_value_text
 from harness.model import DataError
 from harness.profiles import load_profile
 from harness.protocol import protocol_for
@@ -136,6 +136,19 @@ def test_shapes_and_measures_of_one_run_alone_are_left_out_and_named(tmp_path: P
         compare(first, read(tmp_path, BASE.but(shapes="512x512x512")))
 
 
+def test_a_p_value_that_doubles_do_not_tell_from_0_is_not_said_to_be_0(tmp_path: Path) -> None:
+    rounds = BASE.but(rounds=40, shapes="64x64x64,128x64x64")
+    found = compare(read(tmp_path, rounds), read(tmp_path, rounds.but(seed=2, speedup=0.5))).measures[0]
+    assert [shape.adjusted_p_value for shape in found.shapes] == [0.0, 0.0]
+    assert [p_value_text(value) for value in (0.0, 9e-13, 1e-12, 0.0123, 1.0)] == [
+        "< 1e-12",
+        "< 1e-12",
+        "1.0e-12",
+        "1.2e-02",
+        "1.0e+00",
+    ]
+
+
 def test_missing_samples_are_said(tmp_path: Path) -> None:
     run = read(tmp_path, BASE.but(shapes="64x64x64"))
     (run.path / "samples.jsonl.gz").unlink()
@@ -149,6 +162,7 @@ def test_command_prints_differences_first_and_json_that_validates(tmp_path: Path
     command = [sys.executable, "-m", "harness", "compare", str(first.path), str(second.path)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert shown.index("590.[red]1") < shown.index("slower at 40")
+    assert "0.0e+00" not in shown
     printed = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
     assert Comparison.model_validate_json(printed) == compare(first, second)
     assert json.loads(printed)["measures"][0]["slower"] == 40

@@ -14,14 +14,18 @@ from runs import COLD, WARM, Recipe, cpu_recipe, make_run
 
 from harness.model import DataError
 from harness.profiles import load_profile
-from harness.record import SUBMISSION, Mode, Status
+from harness.record import SUBMISSION, L2State, Mode, Status
 from harness.run import Run
-from harness.scores import BEST, score
+from harness.scores import BEST, Regime, score
 from harness.submission import Submission
 from leaderboard.documents import archive
+from leaderboard.links import NoLinks
 from leaderboard.queries import choose_list, history, lists, ranking, run_details, run_scores, runs, submission_files
+from leaderboard.sentences import describe_unmeasured
 from leaderboard.shape_queries import at_shape, shape_details, shape_rows, verifications
 from leaderboard.store import Board
+from leaderboard.unmeasured import unmeasured
+from leaderboard.views import shape_table
 
 RECIPE = Recipe(shapes="64x64x64,128x64x64,4096x4096x64", measures=(COLD, WARM))
 
@@ -119,6 +123,26 @@ def test_scores_are_those_of_harness_scores(board: Board, tmp_path: Path) -> Non
         assert (line.geomean, line.total_time, line.win_rate) == (each.geomean, each.total_time, each.win_rate)
         assert (line.arithmetic_mean, line.shapes) == (each.arithmetic_mean, each.shapes)
     assert len({line[:4] for line in run_scores(board, path.name)}) == 2 * 5 * 3
+
+
+def test_regimes_stand_in_the_order_of_harness_scores(board: Board, tmp_path: Path) -> None:
+    path = make_run(tmp_path, RECIPE.but(shapes="4096x4096x4096,4096x4096x64,4096x64x4096,64x64x64"))
+    board.publish(path)
+    lines = [line.regime for line in run_scores(board, path.name)]
+    assert lines == [None, *Regime] * (len(lines) // 5)
+    table = shape_table(shape_rows(board, path.name, COLD), NoLinks(), {}).sorted_by("regime", descending=False)
+    assert [row["regime"] for row in table.rows] == [each.value for each in Regime]
+
+
+def test_a_list_knows_who_is_not_measured_on_it(board: Board, tmp_path: Path) -> None:
+    cold = RECIPE.but(name="cold", code="cold", measures=(COLD,))
+    for recipe in (RECIPE, cold, cold.but(name="other", track="f16")):
+        board.publish(make_run(tmp_path, recipe))
+    found = {each.key.l2_state: unmeasured(board, each.key) for each in lists(board) if each.key.track == "f32"}
+    assert found == {L2State.COLD: (), L2State.WARM: ("cold",)}
+    board.withdraw("cold", "a race")
+    assert unmeasured(board, choose_list(board, track="f32", l2_state="warm")) == ()
+    assert describe_unmeasured("abcdefg") == "7 submissions have no run in this measure: a, b, c, d, e, 2 more."
 
 
 def test_at_shape_is_fastest_first_and_leaves_out_what_is_not_valid(board: Board, tmp_path: Path) -> None:

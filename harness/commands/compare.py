@@ -61,6 +61,7 @@ def _print(found: Comparison) -> None:
 
 def _print_measure(console: Console, measure: MeasureComparison, rate: float) -> None:
     from harness.commands.tables import plain_table, plural, say
+    from harness.compare import p_value_text
 
     over, geomean = plural(len(measure.shapes), "shape"), measure.geomean
     same = len(measure.shapes) - measure.faster - measure.slower
@@ -79,7 +80,7 @@ def _print_measure(console: Console, measure: MeasureComparison, rate: float) ->
             f"{ratio.value:.3f}",
             f"{ratio.low:.3f}-{ratio.high:.3f}",
             f"{shape.time_ratio:.3f}",
-            f"{shape.adjusted_p_value:.1e}",
+            p_value_text(shape.adjusted_p_value),
             ", ".join(shape.shared_baselines) or "nothing",
         )
     console.print(table)

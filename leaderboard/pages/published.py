@@ -24,7 +24,7 @@ def render() -> None:
         ui.note("Import a table of speedups per shape, and it appears here:")
         st.code("hgemm import published TABLE.csv", language="bash")
         return
-    name = st.selectbox("Table", list(tables), key="table", bind="query-params") or next(iter(tables))
+    name = ui.choose("Table", list(tables), "table")
     ui.note(f"Reported: {tables[name].about.source}")
     ui.show_table(reported_table(tables[name]), "reported")
 

@@ -7,7 +7,8 @@ import streamlit as st
 from leaderboard import ui
 from leaderboard.links import parameters_of
 from leaderboard.queries import ranking
-from leaderboard.sentences import HOW_TO_READ, describe_list
+from leaderboard.sentences import HOW_TO_READ, describe_list, describe_unmeasured
+from leaderboard.unmeasured import unmeasured
 from leaderboard.views import apart_table, ranking_table
 
 # Columns that are not shown until they are chosen. A comment, since Streamlit shows strings that stand alone.
@@ -22,6 +23,9 @@ def render() -> None:
         return
     found = ui.ask(ranking, chosen.key)
     ui.note(describe_list(chosen))
+    missing = ui.ask(unmeasured, chosen.key)
+    if missing:
+        ui.note(describe_unmeasured(missing))
     ui.note(HOW_TO_READ)
     table = ranking_table(found, ui.LINKS)
     titles = [column.title for column in table.columns]

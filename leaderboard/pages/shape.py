@@ -41,7 +41,7 @@ def render() -> None:
 def _samples(rows: tuple[ContenderRow, ...], shape: str, measure: Measure) -> None:
     st.subheader("Raw samples", anchor=False)
     names = [row.run for row in rows if row.contender == SUBMISSION]
-    run = st.selectbox("Of the run", names, key="of", bind="query-params") or names[0]
+    run = ui.choose("Of the run", names, "of")
     details = ui.ask(shape_details, run, shape)
     try:
         samples = ui.ask(samples_at, run, shape, measure)

@@ -112,9 +112,9 @@ def _figures(details: RunDetails, view: str) -> None:
 
 def _heatmap(rows: tuple[ShapeRow, ...]) -> str | None:
     with st.sidebar:
-        panel = st.selectbox("One panel per", ("k", "m", "n"), key="panel", bind="query-params") or "k"
+        panel = ui.choose("One panel per", ("k", "m", "n"), "panel")
         values = [ALL, *map(str, panel_values(rows, panel))]
-        only = st.selectbox(panel.upper(), values, key="only", bind="query-params") or ALL
+        only = ui.choose(panel.upper(), values, "only")
     ui.note("Blue is faster than the baseline, orange slower. Click a cell for its shape.")
     figure = speedup_heatmap(rows, panel, None if only == ALL else int(only))
     return ui.show_figure(figure, f"heatmap-{panel}-{only}", "Heatmap of speedups", wide=True)
@@ -123,16 +123,14 @@ def _heatmap(rows: tuple[ShapeRow, ...]) -> str | None:
 def _measure(details: RunDetails) -> tuple[Measure, str]:
     measures = {str(each): each for each in details.header.protocol.measures}
     with st.sidebar:
-        measure = st.selectbox("Measure", list(measures), key="measure", bind="query-params")
-        baseline = st.selectbox("Baseline", (BEST, *details.header.protocol.baselines), key="against", bind="query-params")
-    return measures.get(measure or "", next(iter(measures.values()))), baseline or BEST
+        measure = ui.choose("Measure", list(measures), "measure")
+        baseline = ui.choose("Baseline", (BEST, *details.header.protocol.baselines), "against")
+    return measures[measure], baseline
 
 
 def _source(details: RunDetails) -> None:
     files = {file.name: file for file in ui.ask(submission_files, details.summary.tree_sha256)}
-    name = st.selectbox("File", sorted(files), key="file", bind="query-params")
-    if name is None:
-        return
+    name = ui.choose("File", sorted(files), "file")
     file, suffix = files[name], Path(name).suffix
     if suffix == ".cubin":
         ui.note(f"{name} is binary, {file.size_bytes} bytes; its source lies beside it.")
