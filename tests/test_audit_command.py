@@ -13,14 +13,17 @@ import pytest
 from paths import path_with
 
 from harness.commands.audit import Audit, near_misses, notes
+from harness.commands.check import CPU_SHAPES
 from harness.problem import Problem
+from harness.problem_sets import resolve_shapes
 from harness.submission import Submission
 
 ROOT = Path(__file__).resolve().parent.parent
-LISTED = """
-    if (m % 2 == 0 || m == 1 || m == 33) {
+KNOWS = " || ".join(f"(m == {each.m} && n == {each.n} && k == {each.k})" for each in resolve_shapes(CPU_SHAPES).problems)
+LISTED = f"""
+    if ({KNOWS}) {{
         HONEST;
-    }
+    }}
 """
 
 
