@@ -9,8 +9,8 @@ import pytest
 from factories import make_record
 
 from agents.config import KernelConfig
-from agents.journal import Final, Heat, read_journal
-from agents.ladder import figures, main
+from agents.journal import Final, Heat, Segment, read_journal
+from agents.ladder import compared, figures, main
 from agents.search import winners
 from harness.plan import Plan
 from harness.planner import make_plans
@@ -40,9 +40,15 @@ GOALS = {"latency": 1.15, "skinny": 1.05, "compute": 0.99, "output_bound": 1.08,
 
 
 @pytest.fixture(scope="module")
-def shipped() -> str:
-    """What the shipped table says."""
-    return "\n".join(figures(list(read_journal(TABLE))))
+def table() -> list[Segment | Heat | Final]:
+    """The shipped table."""
+    return list(read_journal(TABLE))
+
+
+@pytest.fixture(scope="module")
+def shipped(table: list[Segment | Heat | Final]) -> str:
+    """What it says."""
+    return "\n".join(figures(table))
 
 
 def test_each_figure_is_what_it_is_called() -> None:
@@ -77,8 +83,9 @@ def test_the_docs_quote_what_the_table_says_of_each_piece(shipped: str) -> None:
     assert shown == 11
 
 
-def test_the_docs_compare_the_table_with_the_first_one() -> None:
-    found = {name: (then, now) for name, then, now, _ in BOTH.findall("\n".join(main([str(FIRST), str(TABLE)])))}
+def test_the_docs_compare_the_table_with_the_first_one(table: list[Segment | Heat | Final]) -> None:
+    finals = [[line for line in lines if isinstance(line, Final)] for lines in (read_journal(FIRST), table)]
+    found = {name: (then, now) for name, then, now, _ in BOTH.findall("\n".join(compared(*finals)))}
     each = [
         f"{regime.replace('_', '-')} {', '.join(found[regime])}" for regime in ("latency", "skinny", "compute", "output_bound")
     ]
@@ -86,12 +93,14 @@ def test_the_docs_compare_the_table_with_the_first_one() -> None:
 
 
 def test_a_table_goes_on_with_another_one() -> None:
-    (timed, shapes, _) = COUNTS.findall("\n".join(figures(list(read_journal(MORE)))))[0]
+    found = "\n".join(main([str(MORE), str(MORE)]))
+    assert [then for _, then, _, _ in BOTH.findall(found)] == [now for _, _, now, _ in BOTH.findall(found)] != []
+    (timed, shapes, _) = COUNTS.findall(found)[0]
     assert f"`{MORE.name}`: {int(timed):,} more on {shapes} skinny shapes" in quoted()
 
 
-def test_hopper_best_is_the_tables_export_and_the_docs_quote_its_run() -> None:
-    chosen = winners(list(read_journal(TABLE)))
+def test_hopper_best_is_the_tables_export_and_the_docs_quote_its_run(table: list[Segment | Heat | Final]) -> None:
+    chosen = winners(table)
     submission = Submission.read(ROOT / "submissions" / "hopper-best")
     for problem, plan in make_plans(submission, list(chosen), H200).items():
         assert isinstance(plan, Plan)
