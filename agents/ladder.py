@@ -50,24 +50,14 @@ PAIRS: dict[str, tuple[Choice, Choice, tuple[str, ...]]] = {
     ),
     "whole tiles over stream": (lambda c: c.split is Split.NONE, lambda c: c.split is Split.STREAM, ("split",)),
     "stages of 64 over 128": (lambda c: c.bk == 64, lambda c: c.bk == 128, ("bk",)),
-    "rows over tma, one tile a CTA": (
-        lambda c: c.store is Store.ROWS and c.family is not Family.WS_PERSISTENT,
+    "rows over tma": (
+        lambda c: c.store is Store.ROWS,
         lambda c: c.store is Store.TMA,
         ("store",),
     ),
-    "rows over registers, one tile a CTA": (
-        lambda c: c.store is Store.ROWS and c.family is not Family.WS_PERSISTENT,
+    "rows over registers": (
+        lambda c: c.store is Store.ROWS,
         lambda c: c.store is Store.DIRECT,
-        ("store",),
-    ),
-    "rows over tma, persistent, together": (
-        lambda c: c.store is Store.ROWS and c.family is Family.WS_PERSISTENT and not c.ping_pong,
-        lambda c: c.store is Store.TMA,
-        ("store",),
-    ),
-    "rows over tma, persistent, in turn": (
-        lambda c: c.store is Store.ROWS and c.family is Family.WS_PERSISTENT and c.ping_pong,
-        lambda c: c.store is Store.TMA,
         ("store",),
     ),
     "one CTA a multiprocessor over two": (lambda c: c.ctas_per_sm == 1, lambda c: c.ctas_per_sm == 2, ("ctas_per_sm", "bk")),

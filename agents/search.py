@@ -155,10 +155,9 @@ class Search:
 
     def _next_variants(self, problem: Problem) -> list[KernelConfig]:
         """A batch of those that divide the problem as its fastest configurations do and were not timed yet."""
-        heats = self._heats[problem]
+        heats, timed = self._heats[problem], self._timed(problem)
         had = sum(config not in self._candidates[problem] for config in heats)
         most = max(0, min(self.effort.batch, self.effort.variants - had))
-        timed = {config: heat.launch_ns for config, heat in heats.items() if heat.launch_ns is not None}
         leaders = sorted(timed, key=lambda config: timed[config])[: self.effort.leaders]
         found = dict.fromkeys(variant for leader in leaders for variant in self.space.variants(leader, problem))
         new = [c for c in found if c not in heats and (False, problem, c) not in self._taken]
@@ -181,8 +180,12 @@ class Search:
                 found[config] = None
         return list(found)
 
+    def _timed(self, problem: Problem) -> dict[KernelConfig, float]:
+        """Nanoseconds of what was timed."""
+        return {config: heat.launch_ns for config, heat in self._heats[problem].items() if heat.launch_ns is not None}
+
     def _fastest(self, problem: Problem) -> KernelConfig | None:
-        timed = {config: heat.launch_ns for config, heat in self._heats[problem].items() if heat.launch_ns is not None}
+        timed = self._timed(problem)
         return min(timed, key=lambda config: timed[config], default=None)
 
     def _next_finals(self) -> Iterator[tuple[Problem, KernelConfig]]:
@@ -194,8 +197,7 @@ class Search:
                     yield self._take(problem, config, final=True)
 
     def _next_finalist(self, problem: Problem) -> KernelConfig | None:
-        timed = {config: heat.launch_ns for config, heat in self._heats[problem].items() if heat.launch_ns is not None}
-        finals = self._finals[problem]
+        timed, finals = self._timed(problem), self._finals[problem]
         right = [config for config in timed if config not in finals or speedup(finals[config]) is not None]
         if not right or sum(config in finals for config in right) >= self.effort.finalists:
             return None

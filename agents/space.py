@@ -89,8 +89,8 @@ RULES = (
         lambda c, d: c.cluster_ctas == 1 or c.family is Family.WS_PERSISTENT,
     ),
     Rule(
-        "the kernels for short K, and no others, hold strips of Q",
-        lambda c, d: (c.held > 0) == (c.family is Family.OUTPUT),
+        "the kernels for short K, and no others, hold strips of Q, and their C leaves by TMA",
+        lambda c, d: (c.held > 0) == (c.family is Family.OUTPUT) and (not c.held or c.store is Store.TMA),
     ),
     Rule("a cluster has at most as many CTAs as is portable", lambda c, d: max(c.cluster_ctas, _sharing(c)) <= d.max_cluster),
     Rule(
@@ -213,15 +213,15 @@ class Space:
     def variants(self, config: KernelConfig, problem: Problem) -> tuple[KernelConfig, ...]:
         """The legal configurations that divide a problem as this one does; itself among them."""
         found = self._alike[_division(config)]
-        return tuple(each for each in found if all(rule.holds(each, problem) for rule in PROBLEM_RULES))
+        return tuple(each for each in found if _fits(each, problem))
 
     def mask(self, problem: Problem) -> tuple[bool, ...]:
         """Per configuration, whether it is legal for a problem. At least one is."""
-        return tuple(all(rule.holds(config, problem) for rule in PROBLEM_RULES) for config in self.configs)
+        return tuple(_fits(config, problem) for config in self.configs)
 
     def is_legal(self, config: KernelConfig, problem: Problem) -> bool:
         """Whether a configuration is one of the space, and legal for a problem."""
-        return config in self.index and all(rule.holds(config, problem) for rule in PROBLEM_RULES)
+        return config in self.index and _fits(config, problem)
 
     def legal(self, problem: Problem) -> tuple[KernelConfig, ...]:
         """The configurations that are legal for a problem."""
@@ -281,6 +281,11 @@ def registers(config: KernelConfig, device: DeviceProfile) -> int:
     if persistent and config.warpgroups in REGISTERS:
         return REGISTERS[config.warpgroups][1] if config.ctas_per_sm == 1 else 0
     return min(255, device.registers_per_sm // (config.threads * config.ctas_per_sm) // 8 * 8)
+
+
+def _fits(config: KernelConfig, problem: Problem) -> bool:
+    """Whether a configuration that its device allows is legal for a problem."""
+    return all(rule.holds(config, problem) for rule in PROBLEM_RULES)
 
 
 def _division(config: KernelConfig) -> Hashable:

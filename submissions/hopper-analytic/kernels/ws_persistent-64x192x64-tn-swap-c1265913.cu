@@ -1,5 +1,5 @@
 // Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
-// {"family":"ws_persistent","layout":"TN","swapped":true,"bm":128,"bn":96,"stages":7,"warpgroups":2,"ping_pong":true,"buffers":2,"cache":"stream_c"}
+// {"family":"ws_persistent","layout":"TN","swapped":true,"bm":64,"bn":192,"stages":6,"warpgroups":2,"ping_pong":true,"buffers":2,"cache":"stream_c"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -333,16 +333,16 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 128;
-constexpr int BN = 96;
+constexpr int BM = 64;
+constexpr int BN = 192;
 constexpr int BK = 64;
-constexpr int STAGES = 7;
+constexpr int STAGES = 6;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
 constexpr int CLUSTER_Q = 1;
 constexpr int WARPGROUPS = 2;  // that multiply
-constexpr int BLOCKS = 2;  // of 64 rows of P, per warpgroup
+constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
 
 constexpr int P_BYTES = BM * BK * 2;
 constexpr int STAGE_BYTES = (BM + BN) * BK * 2;
@@ -373,7 +373,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 225280;
+  u32 barriers = ring + 229376;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -419,18 +419,27 @@ __device__ __forceinline__ u64 operand(u32 tile, u32 row, int step) {
 // sums += P·Q^T over 16 of K: 64 rows of P against BN rows of Q, both described in shared memory. 0 for `add` overwrites.
 __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
   asm volatile(
-      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %50, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {"
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %98, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-      "}, %48, %49, add, 1, 1, 0, 0;\n\t}"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+      "}, %96, %97, add, 1, 1, 0, 0;\n\t}"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]), 
         "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]), 
         "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]), 
         "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31]), 
         "+f"(sums[32]), "+f"(sums[33]), "+f"(sums[34]), "+f"(sums[35]), "+f"(sums[36]), "+f"(sums[37]), "+f"(sums[38]), "+f"(sums[39]), 
-        "+f"(sums[40]), "+f"(sums[41]), "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]), "+f"(sums[47])
+        "+f"(sums[40]), "+f"(sums[41]), "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]), "+f"(sums[47]), 
+        "+f"(sums[48]), "+f"(sums[49]), "+f"(sums[50]), "+f"(sums[51]), "+f"(sums[52]), "+f"(sums[53]), "+f"(sums[54]), "+f"(sums[55]), 
+        "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63]), 
+        "+f"(sums[64]), "+f"(sums[65]), "+f"(sums[66]), "+f"(sums[67]), "+f"(sums[68]), "+f"(sums[69]), "+f"(sums[70]), "+f"(sums[71]), 
+        "+f"(sums[72]), "+f"(sums[73]), "+f"(sums[74]), "+f"(sums[75]), "+f"(sums[76]), "+f"(sums[77]), "+f"(sums[78]), "+f"(sums[79]), 
+        "+f"(sums[80]), "+f"(sums[81]), "+f"(sums[82]), "+f"(sums[83]), "+f"(sums[84]), "+f"(sums[85]), "+f"(sums[86]), "+f"(sums[87]), 
+        "+f"(sums[88]), "+f"(sums[89]), "+f"(sums[90]), "+f"(sums[91]), "+f"(sums[92]), "+f"(sums[93]), "+f"(sums[94]), "+f"(sums[95])
         
       : "l"(p), "l"(q), "r"(add));
 }
@@ -438,7 +447,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
 // The compiler must not read sums before a wait above this: nothing else tells it that they change there.
 __device__ __forceinline__ void keep_after(Row &sums) {
 #pragma unroll
-  for (int i = 0; i < 48; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  for (int i = 0; i < 96; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // Loads one of SLICES parts of an operand's share of a stage, for all CTAs in `ctas` where there are several.
@@ -560,7 +569,7 @@ struct Output {
   const TensorMap *map;
 };
 
-constexpr int PANEL = 48;  // rows of Q whose sums leave together
+constexpr int PANEL = 64;  // rows of Q whose sums leave together
 constexpr int PANELS = (BN + PANEL - 1) / PANEL;
 constexpr int PANEL_BYTES = 64 * PANEL * 2;
 constexpr int BUFFERS = 2;  // panels in shared memory, per warpgroup

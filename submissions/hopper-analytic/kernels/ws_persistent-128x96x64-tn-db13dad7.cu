@@ -1,5 +1,5 @@
 // Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
-// {"family":"ws_persistent","layout":"TN","bm":256,"bn":96,"stages":4,"warpgroups":2,"buffers":4,"cache":"stream_c"}
+// {"family":"ws_persistent","layout":"TN","bm":128,"bn":96,"stages":6,"warpgroups":2,"ping_pong":true,"buffers":4,"cache":"stream_c"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -333,10 +333,10 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 256;
+constexpr int BM = 128;
 constexpr int BN = 96;
 constexpr int BK = 64;
-constexpr int STAGES = 4;
+constexpr int STAGES = 6;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
@@ -373,7 +373,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 212992;
+  u32 barriers = ring + 204800;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -637,7 +637,7 @@ __device__ __forceinline__ void store_block(const Row &sums, const Output &out, 
 // Persistent and warp-specialised. The last warps load; each warpgroup before them multiplies: all share a tile, or, in turn
 // (PING_PONG), each has a tile of its own and stores it while the other multiplies.
 
-constexpr bool PING_PONG = false;
+constexpr bool PING_PONG = true;
 constexpr int LOADERS = 128;
 constexpr int THREADS = WARPGROUPS * 128 + LOADERS;
 constexpr u32 ORDER = 8;  // named barriers ORDER and ORDER + 1: whose turn it is to multiply

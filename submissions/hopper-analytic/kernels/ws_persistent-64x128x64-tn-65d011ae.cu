@@ -1,5 +1,5 @@
 // Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
-// {"family":"ws_persistent","layout":"TN","bm":192,"bn":128,"stages":4,"warpgroups":3,"buffers":2,"cache":"stream_c"}
+// {"family":"ws_persistent","layout":"TN","bm":64,"bn":128,"stages":8,"warpgroups":2,"ping_pong":true,"cluster_p":2,"store":"wide","cache":"stream_c"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -333,15 +333,15 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 192;
+constexpr int BM = 64;
 constexpr int BN = 128;
 constexpr int BK = 64;
-constexpr int STAGES = 4;
+constexpr int STAGES = 8;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
-constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
+constexpr int CLUSTER_P = 2;  // CTAs of a cluster with different rows of P, which share rows of Q
 constexpr int CLUSTER_Q = 1;
-constexpr int WARPGROUPS = 3;  // that multiply
+constexpr int WARPGROUPS = 2;  // that multiply
 constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
 
 constexpr int P_BYTES = BM * BK * 2;
@@ -373,7 +373,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 212992;
+  u32 barriers = ring + 196608;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -474,7 +474,7 @@ __device__ __forceinline__ void load_stage(const Memory &memory, u32 stage, cons
   const u32 to = memory.stage(stage), full = memory.full(stage);
   barrier_arrive_expect(full, STAGE_BYTES);
   load_operand<BM, P_WIDTH, CLUSTER_Q, 0, false>(to, p_map, p, k, full, peers.q, peers.same_p());
-  load_operand<BN, Q_WIDTH, CLUSTER_P, 0, false>(to + P_BYTES, q_map, q, k, full, peers.p, peers.same_q());
+  load_operand<BN, Q_WIDTH, CLUSTER_P, 0, true>(to + P_BYTES, q_map, q, k, full, peers.p, peers.same_q());
 }
 
 // Tells every CTA that loads into this stage that this warp has read it.
@@ -560,87 +560,32 @@ __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
 struct Output {
   int rows, columns;  // of C as P and Q have it
   int stride;         // numbers from one row of C to the next
-  const TensorMap *map;
+  u16 *c;
 };
 
-constexpr int PANEL = 64;  // rows of Q whose sums leave together
-constexpr int PANELS = (BN + PANEL - 1) / PANEL;
-constexpr int PANEL_BYTES = 64 * PANEL * 2;
-constexpr int BUFFERS = 2;  // panels in shared memory, per warpgroup
-constexpr int LINE = SWAPPED ? 128 : 2 * PANEL;  // bytes of a panel that are neighbours in C
-
-// Where TMA expects the byte at `offset` of an aligned panel, and where no banks conflict: 16-byte pieces change places.
-__device__ __forceinline__ u32 swizzled(u32 offset) { return offset ^ (offset >> 3 & (LINE - 16)); }
-
-// Writes the sums of WIDTH rows of Q as C has them: rows of P or, swapped, rows of Q, one below the other. A warp has 16 of P.
-template <int WIDTH>
-__device__ __forceinline__ void write_panel(const Row &sums, int start, u32 to) {
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+// Straight from registers. In each group of 32, row 8·b + 2·t + i of Q as it lies in shared memory is column 8·t + 2·b + i of C, so that
+// thread t of four has eight neighbours in its four blocks of 8. Columns of C come in groups of 32.
+__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q) {
+  const int lane = threadIdx.x % 32, row = p + threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
-  for (int pair = 0; pair < WIDTH / 16; ++pair) {
-    const int from = (start + pair * 16) / 4;
-    const u32 a = pair_of(sums, from), b = pair_of(sums, from + 1), c = pair_of(sums, from + 2), d = pair_of(sums, from + 3);
-    if constexpr (SWAPPED) {
-      const u32 row = pair * 16 + lane / 16 * 8 + lane % 8;
-      store_matrices_transposed(to + swizzled(row * LINE + (warp * 2 + lane / 8 % 2) * 16), a, b, c, d);
-    } else {
-      const u32 row = warp * 16 + lane % 16;
-      store_matrices(to + swizzled(row * LINE + (pair * 2 + lane / 16) * 16), a, b, c, d);
-    }
-  }
-  if constexpr (WIDTH % 16 == 8) {
-    constexpr int LAST = WIDTH / 16 * 16;
-    const int from = (start + LAST) / 4;
-    const u32 a = pair_of(sums, from), b = pair_of(sums, from + 1);
-    if constexpr (SWAPPED) {
-      store_matrices_transposed(to + swizzled((LAST + lane % 8) * LINE + (warp * 2 + lane / 8 % 2) * 16), a, b);
-    } else {
-      store_matrices(to + swizzled((warp * 16 + lane % 16) * LINE + LAST * 2), a, b);
-    }
-  }
-}
-
-constexpr int ROUND = 1;  // panels that are written between two barriers: 64 rows of Q where they are narrow
-
-// The first row of Q of a panel: the last panel begins within the one before where it would not fit, and writes the same again.
-__device__ __forceinline__ constexpr int start_of(int panel) {
-  return panel * PANEL < BN - PANEL ? panel * PANEL : BN - PANEL;
-}
-
-// One warpgroup stores its 64 rows through its buffers, which it uses in turn; `buffer` is the next one.
-__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q, u32 buffers,
-                                            u32 &buffer, u32 name) {
-  const bool first = threadIdx.x % 128 == 0;
-#pragma unroll
-  for (int panel = 0; panel < PANELS; panel += ROUND) {
-    const int end = panel + ROUND < PANELS ? panel + ROUND : PANELS;
-    const auto place = [&](int each) {
-      const u32 at = buffer + each - panel;
-      return buffers + (at < BUFFERS ? at : at - BUFFERS) * PANEL_BYTES;
+  for (int group = 0; group < BN / 32; ++group) {
+    const int column = q + 32 * group + lane % 4 * 8;
+    if (column >= out.columns) continue;
+    u16 *to = out.c + static_cast<size_t>(row) * out.stride + column;
+    const auto eight = [&](int lower) {
+      const int from = 8 * group + lower;
+      store_eight(to + 8 * lower * static_cast<size_t>(out.stride), pair_of(sums, from), pair_of(sums, from + 2),
+                  pair_of(sums, from + 4), pair_of(sums, from + 6), policy_evict_first());
     };
-    if (first) wait_stores<BUFFERS - ROUND>();
-    named_barrier<128>(name);
-#pragma unroll
-    for (int each = panel; each < end; ++each) write_panel<PANEL>(sums, start_of(each), place(each));
-    fence_async();
-    named_barrier<128>(name);
-    if (first) {
-#pragma unroll
-      for (int each = panel; each < end; ++each) {
-        const int side = q + start_of(each);
-        store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, place(each), policy_evict_first());
-        commit_stores();
-      }
-    }
-    buffer += end - panel;
-    if (buffer >= BUFFERS) buffer -= BUFFERS;
+    if (row < out.rows) eight(0);
+    if (row + 8 < out.rows) eight(1);
   }
 }
 
 // Persistent and warp-specialised. The last warps load; each warpgroup before them multiplies: all share a tile, or, in turn
 // (PING_PONG), each has a tile of its own and stores it while the other multiplies.
 
-constexpr bool PING_PONG = false;
+constexpr bool PING_PONG = true;
 constexpr int LOADERS = 128;
 constexpr int THREADS = WARPGROUPS * 128 + LOADERS;
 constexpr u32 ORDER = 8;  // named barriers ORDER and ORDER + 1: whose turn it is to multiply
@@ -669,7 +614,7 @@ struct Work {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
-          const __grid_constant__ TensorMap c_map, int rows, int columns, int stride,
+          u16 *c, int rows, int columns, int stride,
           int stages, int tiles_p, int tiles_q, int group, u64 by_band, u64 by_group,
           u64 by_rest) {
   const Memory memory;
@@ -681,7 +626,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (threadIdx.x == 0) {
     prefetch_map(p_map);
     prefetch_map(q_map);
-    prefetch_map(c_map);
   }
   if (threadIdx.x == WARPGROUPS * 128) {
     for (int stage = 0; stage < STAGES; ++stage) {
@@ -721,10 +665,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncwarp();
   } else {
-    take_registers<152>();
-    const Output out = {rows, columns, stride, &c_map};
-    const u32 buffers = memory.ring + STAGES * STAGE_BYTES + warpgroup * (BUFFERS * PANEL_BYTES);
-    u32 buffer = 0;
+    take_registers<232>();
+    const Output out = {rows, columns, stride, c};
     const int row = PING_PONG ? 0 : warpgroup * (64 * BLOCKS);
     Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
     Turn turn;
@@ -751,11 +693,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           [&](u32 stage) { release(memory, stage, peers); });
 #pragma unroll
       for (int block = 0; block < BLOCKS; ++block) {
-        store_block(sums[block], out, at.p + row + 64 * block, at.q, buffers, buffer, 1 + warpgroup);
+        store_block(sums[block], out, at.p + row + 64 * block, at.q);
       }
     }
-    if (threadIdx.x % 128 == 0) wait_stores<0>();
-    __syncwarp();
   }
   // A CTA that has ended can neither receive its peers' loads nor count their arrivals.
   if constexpr (CLUSTER > 1) {

@@ -1,5 +1,5 @@
 // Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
-// {"family":"ws_persistent","layout":"TN","bm":64,"bn":256,"stages":4,"warpgroups":2,"ping_pong":true,"cluster_p":2,"buffers":2,"cache":"stream_c"}
+// {"family":"ws_persistent","layout":"TN","bm":128,"bn":128,"stages":6,"warpgroups":2,"cluster_p":2,"split":"stream","buffers":2,"cache":"stream_c"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -333,10 +333,10 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 64;
-constexpr int BN = 256;
+constexpr int BM = 128;
+constexpr int BN = 128;
 constexpr int BK = 64;
-constexpr int STAGES = 4;
+constexpr int STAGES = 6;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 2;  // CTAs of a cluster with different rows of P, which share rows of Q
@@ -373,7 +373,7 @@ struct Turn {
 // Where things are in shared memory: the ring, then (or over it) C on its way out, then the barriers.
 struct Memory {
   u32 ring = shared_memory();
-  u32 barriers = ring + 196608;
+  u32 barriers = ring + 229376;
 
   __device__ __forceinline__ u32 stage(u32 index) const { return ring + index * STAGE_BYTES; }
   __device__ __forceinline__ u32 full(u32 index) const { return barriers + index * 8; }
@@ -419,17 +419,13 @@ __device__ __forceinline__ u64 operand(u32 tile, u32 row, int step) {
 // sums += P·Q^T over 16 of K: 64 rows of P against BN rows of Q, both described in shared memory. 0 for `add` overwrites.
 __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
   asm volatile(
-      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %130, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %66, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-      "}, %128, %129, add, 1, 1, 0, 0;\n\t}"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, add, 1, 1, 0, 0;\n\t}"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]), 
         "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]), 
         "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]), 
@@ -437,15 +433,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
         "+f"(sums[32]), "+f"(sums[33]), "+f"(sums[34]), "+f"(sums[35]), "+f"(sums[36]), "+f"(sums[37]), "+f"(sums[38]), "+f"(sums[39]), 
         "+f"(sums[40]), "+f"(sums[41]), "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]), "+f"(sums[47]), 
         "+f"(sums[48]), "+f"(sums[49]), "+f"(sums[50]), "+f"(sums[51]), "+f"(sums[52]), "+f"(sums[53]), "+f"(sums[54]), "+f"(sums[55]), 
-        "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63]), 
-        "+f"(sums[64]), "+f"(sums[65]), "+f"(sums[66]), "+f"(sums[67]), "+f"(sums[68]), "+f"(sums[69]), "+f"(sums[70]), "+f"(sums[71]), 
-        "+f"(sums[72]), "+f"(sums[73]), "+f"(sums[74]), "+f"(sums[75]), "+f"(sums[76]), "+f"(sums[77]), "+f"(sums[78]), "+f"(sums[79]), 
-        "+f"(sums[80]), "+f"(sums[81]), "+f"(sums[82]), "+f"(sums[83]), "+f"(sums[84]), "+f"(sums[85]), "+f"(sums[86]), "+f"(sums[87]), 
-        "+f"(sums[88]), "+f"(sums[89]), "+f"(sums[90]), "+f"(sums[91]), "+f"(sums[92]), "+f"(sums[93]), "+f"(sums[94]), "+f"(sums[95]), 
-        "+f"(sums[96]), "+f"(sums[97]), "+f"(sums[98]), "+f"(sums[99]), "+f"(sums[100]), "+f"(sums[101]), "+f"(sums[102]), "+f"(sums[103]), 
-        "+f"(sums[104]), "+f"(sums[105]), "+f"(sums[106]), "+f"(sums[107]), "+f"(sums[108]), "+f"(sums[109]), "+f"(sums[110]), "+f"(sums[111]), 
-        "+f"(sums[112]), "+f"(sums[113]), "+f"(sums[114]), "+f"(sums[115]), "+f"(sums[116]), "+f"(sums[117]), "+f"(sums[118]), "+f"(sums[119]), 
-        "+f"(sums[120]), "+f"(sums[121]), "+f"(sums[122]), "+f"(sums[123]), "+f"(sums[124]), "+f"(sums[125]), "+f"(sums[126]), "+f"(sums[127])
+        "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63])
         
       : "l"(p), "l"(q), "r"(add));
 }
@@ -453,7 +441,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
 // The compiler must not read sums before a wait above this: nothing else tells it that they change there.
 __device__ __forceinline__ void keep_after(Row &sums) {
 #pragma unroll
-  for (int i = 0; i < 128; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // Loads one of SLICES parts of an operand's share of a stage, for all CTAs in `ctas` where there are several.
@@ -649,10 +637,66 @@ __device__ __forceinline__ void store_block(const Row &sums, const Output &out, 
   }
 }
 
+// Sums of the CTAs that share a tile and have each a range of K. A thread keeps its sums in fours, in the order of its
+// registers, and the others' sums for the same place lie at the same place of their memory: no index depends on the tile.
+
+constexpr int FOURS = BLOCKS * BN / 8;  // per thread
+
+__device__ __forceinline__ void add(Four &total, const Four &other) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) total.value[i] += other.value[i];
+}
+
+__device__ __forceinline__ Four four_of(const Sums &sums, int index) {
+  const float *from = sums[index / (BN / 8)] + index % (BN / 8) * 4;
+  return {from[0], from[1], from[2], from[3]};
+}
+
+__device__ __forceinline__ void add_to(Sums &sums, int index, const Four &other) {
+  float *to = sums[index / (BN / 8)] + index % (BN / 8) * 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] += other.value[i];
+}
+
+// Pieces of a tile, each with a range of its stages, are added up by the cluster that has the tile's end; the clusters before it
+// put theirs into the workspace, and raise a flag. That was the first thing which they did, and they wait for nobody: so nobody
+// waits long, nor for ever even if clusters start one after the other. Every warpgroup has its own rows, memory and flag.
+struct Exchange {
+  Four *sums;
+  u32 *flags;
+  u32 place, places;  // of this warpgroup among those of a cluster that take part
+  u32 name;           // of this warpgroup's barrier
+
+  __device__ __forceinline__ Four *at(u32 cluster) const {
+    return sums + static_cast<size_t>(cluster * places + place) * (FOURS * 128) + threadIdx.x % 128;
+  }
+
+  __device__ __forceinline__ void give(const Sums &from, u32 cluster) const {
+    Four *to = at(cluster);
+#pragma unroll
+    for (int index = 0; index < FOURS; ++index) store_global(to + index * 128, four_of(from, index));
+    named_barrier<128>(name);
+    if (threadIdx.x % 128 == 0) set_flag(flags + cluster * places + place);
+  }
+
+  // The flag is down again for the next operation.
+  __device__ __forceinline__ void take(Sums &to, u32 cluster) const {
+    u32 *flag = flags + cluster * places + place;
+    if (threadIdx.x % 128 == 0) {
+      wait_for_flag(flag);
+      *flag = 0;
+    }
+    named_barrier<128>(name);
+    const Four *from = at(cluster);
+#pragma unroll
+    for (int index = 0; index < FOURS; ++index) add_to(to, index, load_global(from + index * 128));
+  }
+};
+
 // Persistent and warp-specialised. The last warps load; each warpgroup before them multiplies: all share a tile, or, in turn
 // (PING_PONG), each has a tile of its own and stores it while the other multiplies.
 
-constexpr bool PING_PONG = true;
+constexpr bool PING_PONG = false;
 constexpr int LOADERS = 128;
 constexpr int THREADS = WARPGROUPS * 128 + LOADERS;
 constexpr u32 ORDER = 8;  // named barriers ORDER and ORDER + 1: whose turn it is to multiply
@@ -669,12 +713,29 @@ struct Work {
   u32 cluster = blockIdx.x / CLUSTER, clusters = gridDim.x / CLUSTER;
   u32 tiles, tile;  // all, and the next that this cluster takes whole
   int stages;       // of a tile
+  // The first tiles are streamed: their stages, one tile's after the other's, are divided into even ranges. What is left of this
+  // cluster's is [begin, end); it is done from its end, so that a piece which another cluster waits for comes first.
+  u32 share, longer;  // stages of a range, but for the first `longer`, which have one more
+  u32 begin, end;
+  u32 last;  // tile of the stage before the end
 
-  __device__ __forceinline__ Work(u32 tiles, int stages) : tiles(tiles), tile(cluster), stages(stages) {}
+  __device__ __forceinline__ Work(u32 tiles, int stages, u32 streamed)
+      : tiles(tiles), tile(streamed + cluster), stages(stages), share(uniform(streamed * stages / clusters)),
+        longer(streamed * stages - share * clusters), begin(start(cluster)), end(start(cluster + 1)),
+        last(uniform((end - 1) / stages)) {}
+
+  __device__ __forceinline__ u32 start(u32 of) const { return of * share + min(of, longer); }
 
   __device__ __forceinline__ bool next(Piece &piece) {
-    piece = {tile, 0, stages};
-    tile += clusters;
+    // Without branches: behind one, the compiler no longer knows that a warp's threads agree.
+    const bool streamed = end > begin;
+    const u32 first = last * stages, from = max(begin, first);
+    piece.tile = streamed ? last : tile;
+    piece.from = streamed ? from - first : 0;
+    piece.count = streamed ? end - from : stages;
+    end = streamed ? from : end;
+    last -= streamed;
+    tile += streamed ? 0 : clusters;
     return piece.tile < tiles;
   }
 };
@@ -682,8 +743,8 @@ struct Work {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
           const __grid_constant__ TensorMap c_map, int rows, int columns, int stride,
-          int stages, int tiles_p, int tiles_q, int group, u64 by_band, u64 by_group,
-          u64 by_rest) {
+          int stages, int streamed, int tiles_p, int tiles_q, int group, u64 by_band, u64 by_group,
+          u64 by_rest, Four *workspace, u32 *flags) {
   const Memory memory;
   const Peers peers;
   const Raster raster = {static_cast<u32>(tiles_p), static_cast<u32>(tiles_q), static_cast<u32>(group), by_band, by_group, by_rest};
@@ -709,7 +770,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   if (warpgroup == WARPGROUPS) {
     give_registers<40>();
-    Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
+    Work work(static_cast<u32>(tiles_p) * tiles_q, stages, streamed);
     Piece piece;
     bool more = work.next(piece);
     Place at = raster.place(piece.tile, peers);
@@ -737,8 +798,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const Output out = {rows, columns, stride, &c_map};
     const u32 buffers = memory.ring + STAGES * STAGE_BYTES + warpgroup * (BUFFERS * PANEL_BYTES);
     u32 buffer = 0;
+    // A piece that another cluster waits for is a cluster's first, so that where warpgroups take turns it is the first one's.
+    const u32 place_in_cta = PING_PONG ? 0 : warpgroup, places_in_cta = PING_PONG ? 1 : WARPGROUPS;
+    const Exchange exchange = {workspace, flags, blockIdx.x % CLUSTER * places_in_cta + place_in_cta, CLUSTER * places_in_cta,
+                               1u + warpgroup};
     const int row = PING_PONG ? 0 : warpgroup * (64 * BLOCKS);
-    Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
+    Work work(static_cast<u32>(tiles_p) * tiles_q, stages, streamed);
     Turn turn;
     int turns = 0;
     if constexpr (CLUSTER > 1) {
@@ -761,6 +826,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             if (PING_PONG) named_arrive<256>(ORDER + 1 - warpgroup);
           },
           [&](u32 stage) { release(memory, stage, peers); });
+      if (piece.from + piece.count < stages) {
+        exchange.give(sums, work.cluster);
+        continue;
+      }
+      if (piece.from > 0) {
+        u32 other = work.cluster;
+        do {
+          exchange.take(sums, --other);
+        } while (work.start(other) > piece.tile * stages);
+      }
 #pragma unroll
       for (int block = 0; block < BLOCKS; ++block) {
         store_block(sums[block], out, at.p + row + 64 * block, at.q, buffers, buffer, 1 + warpgroup);

@@ -1,5 +1,5 @@
 // Generated from agents/templates/persistent.cu.j2 for this configuration; edit the template instead.
-// {"family":"ws_persistent","layout":"TN","bm":64,"bn":192,"stages":6,"warpgroups":2,"ping_pong":true,"buffers":2,"cache":"stream_c"}
+// {"family":"ws_persistent","layout":"TN","bm":128,"bn":128,"stages":7,"warpgroups":2,"ping_pong":true,"cluster_q":2,"store":"wide","cache":"stream_c"}
 
 // Instructions of sm_90a, one function each. Addresses of shared memory are 32-bit, in the shared window of this CTA.
 
@@ -333,16 +333,16 @@ __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontr
 // lies there as boxes of 64 of K, 128 bytes a row. One stored across K lies as panels of WIDTH rows, BK lines each. Both are
 // swizzled as TMA writes them and wgmma reads them.
 
-constexpr int BM = 64;
-constexpr int BN = 192;
+constexpr int BM = 128;
+constexpr int BN = 128;
 constexpr int BK = 64;
-constexpr int STAGES = 6;
+constexpr int STAGES = 7;
 constexpr int P_WIDTH = 0;
 constexpr int Q_WIDTH = 0;
 constexpr int CLUSTER_P = 1;  // CTAs of a cluster with different rows of P, which share rows of Q
-constexpr int CLUSTER_Q = 1;
+constexpr int CLUSTER_Q = 2;
 constexpr int WARPGROUPS = 2;  // that multiply
-constexpr int BLOCKS = 1;  // of 64 rows of P, per warpgroup
+constexpr int BLOCKS = 2;  // of 64 rows of P, per warpgroup
 
 constexpr int P_BYTES = BM * BK * 2;
 constexpr int STAGE_BYTES = (BM + BN) * BK * 2;
@@ -419,15 +419,13 @@ __device__ __forceinline__ u64 operand(u32 tile, u32 row, int step) {
 // sums += P·Q^T over 16 of K: 64 rows of P against BN rows of Q, both described in shared memory. 0 for `add` overwrites.
 __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
   asm volatile(
-      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %98, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %66, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-      "}, %96, %97, add, 1, 1, 0, 0;\n\t}"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, add, 1, 1, 0, 0;\n\t}"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]), 
         "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]), 
         "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]), 
@@ -435,11 +433,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
         "+f"(sums[32]), "+f"(sums[33]), "+f"(sums[34]), "+f"(sums[35]), "+f"(sums[36]), "+f"(sums[37]), "+f"(sums[38]), "+f"(sums[39]), 
         "+f"(sums[40]), "+f"(sums[41]), "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]), "+f"(sums[47]), 
         "+f"(sums[48]), "+f"(sums[49]), "+f"(sums[50]), "+f"(sums[51]), "+f"(sums[52]), "+f"(sums[53]), "+f"(sums[54]), "+f"(sums[55]), 
-        "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63]), 
-        "+f"(sums[64]), "+f"(sums[65]), "+f"(sums[66]), "+f"(sums[67]), "+f"(sums[68]), "+f"(sums[69]), "+f"(sums[70]), "+f"(sums[71]), 
-        "+f"(sums[72]), "+f"(sums[73]), "+f"(sums[74]), "+f"(sums[75]), "+f"(sums[76]), "+f"(sums[77]), "+f"(sums[78]), "+f"(sums[79]), 
-        "+f"(sums[80]), "+f"(sums[81]), "+f"(sums[82]), "+f"(sums[83]), "+f"(sums[84]), "+f"(sums[85]), "+f"(sums[86]), "+f"(sums[87]), 
-        "+f"(sums[88]), "+f"(sums[89]), "+f"(sums[90]), "+f"(sums[91]), "+f"(sums[92]), "+f"(sums[93]), "+f"(sums[94]), "+f"(sums[95])
+        "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63])
         
       : "l"(p), "l"(q), "r"(add));
 }
@@ -447,7 +441,7 @@ __device__ __forceinline__ void multiply(Row &sums, u64 p, u64 q, int add) {
 // The compiler must not read sums before a wait above this: nothing else tells it that they change there.
 __device__ __forceinline__ void keep_after(Row &sums) {
 #pragma unroll
-  for (int i = 0; i < 96; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // Loads one of SLICES parts of an operand's share of a stage, for all CTAs in `ctas` where there are several.
@@ -480,7 +474,7 @@ __device__ __forceinline__ void load_stage(const Memory &memory, u32 stage, cons
   const u32 to = memory.stage(stage), full = memory.full(stage);
   barrier_arrive_expect(full, STAGE_BYTES);
   load_operand<BM, P_WIDTH, CLUSTER_Q, 0, false>(to, p_map, p, k, full, peers.q, peers.same_p());
-  load_operand<BN, Q_WIDTH, CLUSTER_P, 0, false>(to + P_BYTES, q_map, q, k, full, peers.p, peers.same_q());
+  load_operand<BN, Q_WIDTH, CLUSTER_P, 0, true>(to + P_BYTES, q_map, q, k, full, peers.p, peers.same_q());
 }
 
 // Tells every CTA that loads into this stage that this warp has read it.
@@ -566,80 +560,25 @@ __device__ __forceinline__ u32 pair_of(const Row &sums, int index) {
 struct Output {
   int rows, columns;  // of C as P and Q have it
   int stride;         // numbers from one row of C to the next
-  const TensorMap *map;
+  u16 *c;
 };
 
-constexpr int PANEL = 64;  // rows of Q whose sums leave together
-constexpr int PANELS = (BN + PANEL - 1) / PANEL;
-constexpr int PANEL_BYTES = 64 * PANEL * 2;
-constexpr int BUFFERS = 2;  // panels in shared memory, per warpgroup
-constexpr int LINE = SWAPPED ? 128 : 2 * PANEL;  // bytes of a panel that are neighbours in C
-
-// Where TMA expects the byte at `offset` of an aligned panel, and where no banks conflict: 16-byte pieces change places.
-__device__ __forceinline__ u32 swizzled(u32 offset) { return offset ^ (offset >> 3 & (LINE - 16)); }
-
-// Writes the sums of WIDTH rows of Q as C has them: rows of P or, swapped, rows of Q, one below the other. A warp has 16 of P.
-template <int WIDTH>
-__device__ __forceinline__ void write_panel(const Row &sums, int start, u32 to) {
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+// Straight from registers. In each group of 32, row 8·b + 2·t + i of Q as it lies in shared memory is column 8·t + 2·b + i of C, so that
+// thread t of four has eight neighbours in its four blocks of 8. Columns of C come in groups of 32.
+__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q) {
+  const int lane = threadIdx.x % 32, row = p + threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
-  for (int pair = 0; pair < WIDTH / 16; ++pair) {
-    const int from = (start + pair * 16) / 4;
-    const u32 a = pair_of(sums, from), b = pair_of(sums, from + 1), c = pair_of(sums, from + 2), d = pair_of(sums, from + 3);
-    if constexpr (SWAPPED) {
-      const u32 row = pair * 16 + lane / 16 * 8 + lane % 8;
-      store_matrices_transposed(to + swizzled(row * LINE + (warp * 2 + lane / 8 % 2) * 16), a, b, c, d);
-    } else {
-      const u32 row = warp * 16 + lane % 16;
-      store_matrices(to + swizzled(row * LINE + (pair * 2 + lane / 16) * 16), a, b, c, d);
-    }
-  }
-  if constexpr (WIDTH % 16 == 8) {
-    constexpr int LAST = WIDTH / 16 * 16;
-    const int from = (start + LAST) / 4;
-    const u32 a = pair_of(sums, from), b = pair_of(sums, from + 1);
-    if constexpr (SWAPPED) {
-      store_matrices_transposed(to + swizzled((LAST + lane % 8) * LINE + (warp * 2 + lane / 8 % 2) * 16), a, b);
-    } else {
-      store_matrices(to + swizzled((warp * 16 + lane % 16) * LINE + LAST * 2), a, b);
-    }
-  }
-}
-
-constexpr int ROUND = 1;  // panels that are written between two barriers: 64 rows of Q where they are narrow
-
-// The first row of Q of a panel: the last panel begins within the one before where it would not fit, and writes the same again.
-__device__ __forceinline__ constexpr int start_of(int panel) {
-  return panel * PANEL < BN - PANEL ? panel * PANEL : BN - PANEL;
-}
-
-// One warpgroup stores its 64 rows through its buffers, which it uses in turn; `buffer` is the next one.
-__device__ __forceinline__ void store_block(const Row &sums, const Output &out, int p, int q, u32 buffers,
-                                            u32 &buffer, u32 name) {
-  const bool first = threadIdx.x % 128 == 0;
-#pragma unroll
-  for (int panel = 0; panel < PANELS; panel += ROUND) {
-    const int end = panel + ROUND < PANELS ? panel + ROUND : PANELS;
-    const auto place = [&](int each) {
-      const u32 at = buffer + each - panel;
-      return buffers + (at < BUFFERS ? at : at - BUFFERS) * PANEL_BYTES;
+  for (int group = 0; group < BN / 32; ++group) {
+    const int column = q + 32 * group + lane % 4 * 8;
+    if (column >= out.columns) continue;
+    u16 *to = out.c + static_cast<size_t>(row) * out.stride + column;
+    const auto eight = [&](int lower) {
+      const int from = 8 * group + lower;
+      store_eight(to + 8 * lower * static_cast<size_t>(out.stride), pair_of(sums, from), pair_of(sums, from + 2),
+                  pair_of(sums, from + 4), pair_of(sums, from + 6), policy_evict_first());
     };
-    if (first) wait_stores<BUFFERS - ROUND>();
-    named_barrier<128>(name);
-#pragma unroll
-    for (int each = panel; each < end; ++each) write_panel<PANEL>(sums, start_of(each), place(each));
-    fence_async();
-    named_barrier<128>(name);
-    if (first) {
-#pragma unroll
-      for (int each = panel; each < end; ++each) {
-        const int side = q + start_of(each);
-        store_box(*out.map, SWAPPED ? p : side, SWAPPED ? side : p, place(each), policy_evict_first());
-        commit_stores();
-      }
-    }
-    buffer += end - panel;
-    if (buffer >= BUFFERS) buffer -= BUFFERS;
+    if (row < out.rows) eight(0);
+    if (row + 8 < out.rows) eight(1);
   }
 }
 
@@ -675,7 +614,7 @@ struct Work {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hgemm(const __grid_constant__ TensorMap p_map, const __grid_constant__ TensorMap q_map,
-          const __grid_constant__ TensorMap c_map, int rows, int columns, int stride,
+          u16 *c, int rows, int columns, int stride,
           int stages, int tiles_p, int tiles_q, int group, u64 by_band, u64 by_group,
           u64 by_rest) {
   const Memory memory;
@@ -687,7 +626,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (threadIdx.x == 0) {
     prefetch_map(p_map);
     prefetch_map(q_map);
-    prefetch_map(c_map);
   }
   if (threadIdx.x == WARPGROUPS * 128) {
     for (int stage = 0; stage < STAGES; ++stage) {
@@ -728,9 +666,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncwarp();
   } else {
     take_registers<232>();
-    const Output out = {rows, columns, stride, &c_map};
-    const u32 buffers = memory.ring + STAGES * STAGE_BYTES + warpgroup * (BUFFERS * PANEL_BYTES);
-    u32 buffer = 0;
+    const Output out = {rows, columns, stride, c};
     const int row = PING_PONG ? 0 : warpgroup * (64 * BLOCKS);
     Work work(static_cast<u32>(tiles_p) * tiles_q, stages);
     Turn turn;
@@ -757,11 +693,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           [&](u32 stage) { release(memory, stage, peers); });
 #pragma unroll
       for (int block = 0; block < BLOCKS; ++block) {
-        store_block(sums[block], out, at.p + row + 64 * block, at.q, buffers, buffer, 1 + warpgroup);
+        store_block(sums[block], out, at.p + row + 64 * block, at.q);
       }
     }
-    if (threadIdx.x % 128 == 0) wait_stores<0>();
-    __syncwarp();
   }
   // A CTA that has ended can neither receive its peers' loads nor count their arrivals.
   if constexpr (CLUSTER > 1) {
