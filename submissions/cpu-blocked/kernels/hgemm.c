@@ -4,8 +4,13 @@
  *
  * B is taken in panels of PANEL columns, converted to fp32 once into the workspace and zero-padded at the right edge.
  * Against a panel, ROWS rows of A at a time (converted and interleaved likewise) keep a ROWS x PANEL tile of C in
- * vector registers over the whole of k. */
-enum { ROWS = 4, LANES = 16, VECTORS = PANEL / LANES };
+ * vector registers over the whole of k. Vectors wider than the processor's would be taken apart through memory. */
+#ifdef __AVX512F__
+enum { LANES = 16 };
+#else
+enum { LANES = 8 };
+#endif
+enum { ROWS = 4, VECTORS = PANEL / LANES };
 
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
 
