@@ -72,12 +72,10 @@ class Store(StrEnum):
 
 
 class Cache(StrEnum):
-    """What the loads and stores tell the L2."""
+    """What a kernel tells the L2."""
 
     PLAIN = "plain"
     """Nothing."""
-    STREAM_P = "stream_p"
-    """P is read once and Q again and again."""
     STREAM_C = "stream_c"
     """C is not read again."""
     AHEAD = "ahead"

@@ -1,8 +1,6 @@
 """Ladder: what a search's table says of the families, as docs/kernels.md quotes it.
 
-python -m agents.ladder agents/data/h200-20261130.jsonl.gz
-
-A second, later table is compared with the first on the shapes that both have.
+python -m agents.ladder agents/data/h200-20261201.jsonl.gz
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from agents.search import speedup
 from harness.problem import Problem
 from harness.profiles import load_profile
 from harness.rewards import MEASURE
-from harness.scores import regime
+from harness.scores import Regime, regime
 
 H200 = load_profile("h200")
 Times = Mapping[Problem, Mapping[KernelConfig, float]]
@@ -71,12 +69,18 @@ def geomean(ratios: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
 
 
+def grouped(ratios: Mapping[Problem, float]) -> dict[Regime, list[float]]:
+    """By regime, in the order of regimes; those without a shape are left out."""
+    found: dict[Regime, list[float]] = {name: [] for name in Regime}
+    for problem, ratio in ratios.items():
+        found[regime(problem, H200)].append(ratio)
+    return {name: values for name, values in found.items() if values}
+
+
 def by_regime(ratios: Mapping[Problem, float]) -> str:
     """Geometric mean and count in each regime."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for problem, ratio in ratios.items():
-        found[str(regime(problem, H200))].append(ratio)
-    return ", ".join(f"{name} {geomean(values):.4f} ({len(values)})" for name, values in sorted(found.items()))
+    found = grouped(ratios)
+    return ", ".join(f"{name} {geomean(values):.4f} ({len(values)})" for name, values in found.items())
 
 
 def best_speedups(finals: Sequence[Final]) -> dict[Problem, float]:
@@ -93,20 +97,9 @@ def best_speedups(finals: Sequence[Final]) -> dict[Problem, float]:
 def standing(finals: Sequence[Final]) -> Iterator[str]:
     """The best verified configuration of each shape against the anchor."""
     best = best_speedups(finals)
-    for name in sorted({str(regime(problem, H200)) for problem in best}):
-        values = [value for problem, value in best.items() if str(regime(problem, H200)) == name]
+    for name, values in grouped(best).items():
         yield _standing(name, values)
     yield _standing("all", list(best.values()))
-
-
-def compared(first: Sequence[Final], later: Sequence[Final]) -> Iterator[str]:
-    """What `standing` says of two tables, on the shapes that both have."""
-    before, after = best_speedups(first), best_speedups(later)
-    both = [problem for problem in before if problem in after]
-    for name in sorted({str(regime(problem, H200)) for problem in both}):
-        shapes = [problem for problem in both if str(regime(problem, H200)) == name]
-        then, now = (geomean([best[problem] for problem in shapes]) for best in (before, after))
-        yield f"both, {name}: {then:.3f}, then {now:.3f} over {len(shapes)} shapes"
 
 
 def _standing(name: str, values: Sequence[float]) -> str:
@@ -177,13 +170,5 @@ def figures(lines: Sequence[Segment | Heat | Final]) -> Iterator[str]:
     yield from (*worth(times), *pairs(times), *model(times))
 
 
-def main(paths: Sequence[str]) -> Iterator[str]:
-    """The figures of a table or, of a second one, its comparison with the first and its figures."""
-    *earlier, last = [list(read_journal(Path(path))) for path in paths]
-    for first in earlier:
-        yield from compared(*([line for line in lines if isinstance(line, Final)] for lines in (first, last)))
-    yield from figures(last)
-
-
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(main(sys.argv[1:])) + "\n")
+    sys.stdout.write("\n".join(figures(list(read_journal(Path(sys.argv[1]))))) + "\n")

@@ -97,7 +97,6 @@ RULES = (
         "only the kernels for short K fetch all of an operand ahead",
         lambda c, d: c.cache is not Cache.AHEAD or c.family is Family.OUTPUT,
     ),
-    Rule("loads that a cluster shares carry no hint", lambda c, d: c.cluster_ctas == 1 or c.cache is not Cache.STREAM_P),
     Rule("warpgroups take turns in pairs", lambda c, d: not c.ping_pong or c.warpgroups == 2),
     Rule("named barriers are numbered up to 15, one for each warpgroup", lambda c, d: c.warpgroups <= 3),
     Rule(
@@ -124,7 +123,6 @@ RULES = (
                 and not c.swapped
                 and c.bn % (common.GROUP * c.cluster_p) == 0
                 and c.family in (Family.WS_PERSISTENT, Family.LATENCY)
-                and c.cache is not Cache.STREAM_P
             )
         ),
     ),

@@ -102,7 +102,7 @@ BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
     "output-ping-pong": ({**STRIPS, "bn": 96, "stages": 5, "held": 4, "ping_pong": True, "cache": "ahead"}, "4096x4096x200"),
     "output-one-strip": ({**STRIPS, "bn": 176, "stages": 3, "held": 4, "cache": "ahead"}, "4096x4096x256"),
     "output-one-strip-ping-pong": ({**STRIPS, "bm": 64, "bn": 256, "stages": 4, "held": 4, "ping_pong": True}, "4096x4096x200"),
-    "skinny": ({"family": "skinny", "bm": 64, "bn": 64, "stages": 8, "cache": "stream_p"}, "64x4096x4096"),
+    "skinny": ({"family": "skinny", "bm": 64, "bn": 64, "stages": 8}, "64x4096x4096"),
     "split-cluster": (
         {"family": "splitk", "bm": 64, "bn": 64, "stages": 8, "split": "cluster", "splits": 8, "store": "direct"},
         "64x64x16384",

@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from fake_device import FakeDriver
 from family_cases import BASIC
 
 from agents.config import KernelConfig
 from agents.export import Title, export
+from agents.families.common import GROUP
+from agents.families.ws_persistent import GROUPS
 from agents.space import broken_rules
 from harness import evaluate
 from harness.devices.cuda import CudaDevice
@@ -27,19 +30,33 @@ H200 = load_profile("h200")
 LONGEST_SIDE = 1024
 
 
+class Sanitized(NamedTuple):
+    """A mechanism and what is run of it."""
+
+    name: str
+    problem: Problem
+    config: KernelConfig
+
+
+def mechanisms() -> list[Sanitized]:
+    """All that have sums in fp32, on a small shape each; the layouts of B take turns where both are legal."""
+    found = []
+    for count, (name, (fields, shape)) in enumerate(BASIC.items(), start=1):
+        m, n, k = (min(side, LONGEST_SIDE) for side in map(int, shape.split("x")))
+        for layout in ("TN", "NN") if count % 2 else ("NN", "TN"):
+            config = KernelConfig.model_validate({"group": GROUPS[0], **fields, "layout": layout})
+            # Another N for each, since a plan has one configuration per shape, and a stage of K for each CTA of a tile.
+            problem = Problem(m=m, n=n + GROUP * count, k=max(k, config.bk * config.splits))
+            if not broken_rules(config, H200, problem):
+                found.append(Sanitized(name, problem, config))
+                break
+    return found
+
+
 def main() -> int:
     """Verify them all; the sanitizer says what else is wrong."""
     evaluate.open_driver = lambda *_: FakeDriver(CudaDevice(0))  # type: ignore[attr-defined]
-    chosen: dict[Problem, KernelConfig] = {}
-    names: dict[Problem, str] = {}
-    for count, (name, (fields, shape)) in enumerate(BASIC.items(), start=1):
-        layout = "TN" if name == "registers" or count % 2 else "NN"
-        config = KernelConfig.model_validate({**fields, "layout": layout})
-        if config.accumulator == "f32" and not broken_rules(config, H200):
-            m, n, k = (min(side, LONGEST_SIDE) for side in map(int, shape.split("x")))
-            # Another N for each, since a plan has one configuration per shape, and a stage of K for each CTA of a tile.
-            problem = Problem(m=m, n=n + 8 * count, k=max(k, config.bk * config.splits))
-            chosen[problem], names[problem] = config, name
+    chosen = {each.problem: each.config for each in mechanisms()}
     wrong = 0
     # Nothing is timed, so that a sanitizer may take as long as it likes.
     with tempfile.TemporaryDirectory() as scratch, Evaluator("cuda:0", protocol_for(H200, Purpose.CHECK)) as evaluator:
@@ -47,10 +64,10 @@ def main() -> int:
         sys.stdout.write(f"{evaluator.info.name}\n")
         title = Title("sanitized", "1.0.0", "One configuration of each mechanism.")
         prepared = evaluator.prepare(export(chosen, H200, Path(scratch) / "sanitized", title), list(chosen))
-        for problem, name in names.items():
-            found = outcome(evaluator, prepared, problem)
+        for each in mechanisms():
+            found = outcome(evaluator, prepared, each.problem)
             wrong += found != Status.VERIFIED
-            sys.stdout.write(f"{problem} {name} {found}\n")
+            sys.stdout.write(f"{each.problem} {each.name} {found}\n")
     return int(wrong > 0)
 
 

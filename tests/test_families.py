@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import pytest
+from family_cases import BASIC
 from hypothesis import given
 from hypothesis.strategies import integers
+from sanitized_families import mechanisms
 
 from agents.analytic import best, estimate_ns, ranked, ranked_all
 from agents.config import MOST_WRITTEN, Family, KernelConfig, Split, Store
 from agents.effort import Effort
 from agents.export import Title, choose, cover, export
 from agents.families import common, output, splitk, ws_persistent
-from agents.space import Space, kernels_for, loads_by_tma, plan_for, sources_for
+from agents.space import Space, broken_rules, kernels_for, loads_by_tma, plan_for, sources_for
 from harness.model import DataError
 from harness.plan import Launch, Layout, Plan, Pointer, Scalar, TensorMap
 from harness.planner import make_plans
@@ -378,3 +380,10 @@ def test_ctas_have_whole_strips_where_nearly_as_many_can() -> None:
         for shape in ("16384x16384x64", "2048x8192x64", "12288x12288x64", "128x256x64")
     }
     assert ctas == {"16384x16384x64": 128, "2048x8192x64": 128, "12288x12288x64": 132, "128x256x64": 1}
+
+
+def test_the_sanitizer_sees_every_mechanism_on_a_shape_that_it_is_made_for() -> None:
+    found = mechanisms()
+    assert [each.name for each in found] == [name for name, (fields, _) in BASIC.items() if fields.get("accumulator") != "f16"]
+    assert {each.name: reasons for each in found if (reasons := broken_rules(each.config, H200, each.problem))} == {}
+    assert len({each.problem for each in found}) == len(found)

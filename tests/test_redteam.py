@@ -226,7 +226,7 @@ def test_a_guard_is_needed_on_a_gpu(case: Case, warm: Warm, tmp_path: Path) -> N
 @pytest.mark.parametrize("case", [case for case in SWITCHABLE if case.expected.faster], ids=by_name)
 def test_a_cheat_would_pay(case: Case, warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its guards off a cheat is faster than its honest twin, so that catching it matters."""
-    problem = Problem(m=512, n=512, k=512)
+    problem = Problem.parse(case.expected.shapes.split(",")[0] or "512x512x512")
     twin = next(each for each in LOOKALIKES if each.name == "cuda-plain").copy(tmp_path)
     (honest,) = records(twin, [problem], "cuda")
     warm.end()

@@ -38,7 +38,6 @@ BROKEN: tuple[dict[str, Any], ...] = (
     {"held": 1},
     {"cluster_p": 8, "cluster_q": 2},
     {"cache": "ahead"},
-    {"cluster_p": 2, "cache": "stream_p"},
     {"ping_pong": True, "warpgroups": 3, "bm": 64},
     {"bm": 256, "warpgroups": 4, "bn": 64},
     {"stages": 8},

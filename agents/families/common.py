@@ -114,8 +114,6 @@ def _render(template: str, config: KernelConfig, even: bool) -> Source:
         "loaders": config.threads - 128 * config.warpgroups,
         "given_registers": given,
         "taken_registers": taken,
-        "p_hint": 1 if config.cache is Cache.STREAM_P else 0,
-        "q_hint": 2 if config.cache is Cache.STREAM_P else 0,
         "c_hint": config.cache in (Cache.STREAM_C, Cache.AHEAD),
         "ahead": config.cache is Cache.AHEAD,
         "halves": config.accumulator is Track.F16,

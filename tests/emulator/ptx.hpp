@@ -61,9 +61,8 @@ inline void cluster_wait() { emulator::cluster_wait(); }
 
 inline void prefetch_map(const TensorMap &) {}
 inline u64 policy_evict_first() { return 1; }
-inline u64 policy_evict_last() { return 2; }
 inline void fetch_box(const TensorMap &, int, int) {}
-inline void load_box(u32 to, const TensorMap &map, int x, int y, u32 barrier, u64 = 0) {
+inline void load_box(u32 to, const TensorMap &map, int x, int y, u32 barrier) {
   emulator::load_box(1u << emulator::cluster_rank(), to, map_of(map), {x, y}, barrier);
 }
 inline void load_box_for(u16 ctas, u32 to, const TensorMap &map, int x, int y, u32 barrier) {
