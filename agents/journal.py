@@ -29,6 +29,7 @@ class Segment(Document):
     """A process that measures: what the lines after it were measured with."""
 
     type: Literal["segment"] = "segment"
+    """Always `segment`."""
     started_utc: str
     """When it started."""
     harness_version: str
@@ -48,6 +49,7 @@ class Heat(Document):
     """A candidate timed briefly with cold data; its outputs were not looked at."""
 
     type: Literal["heat"] = "heat"
+    """Always `heat`."""
     problem: Problem
     """The problem."""
     config: KernelConfig
@@ -68,6 +70,7 @@ class Final(Document):
     """A candidate verified and timed against the anchor."""
 
     type: Literal["final"] = "final"
+    """Always `final`."""
     problem: Problem
     """The problem."""
     config: KernelConfig

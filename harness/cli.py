@@ -55,6 +55,15 @@ COMMANDS = {
     "schema": Command("harness.commands.schema:schema", "Print the JSON Schema of a file format."),
 }
 
+FORMATS = {
+    "ranking": "leaderboard.ranking:Ranking",
+    "board-event": "leaderboard.journal:Event",
+    "search-segment": "agents.journal:Segment",
+    "search-heat": "agents.journal:Heat",
+    "search-final": "agents.journal:Final",
+}
+"""Formats of these packages, for `hgemm schema`: per name, where the model is."""
+
 
 def main() -> None:
     """Run the command line; never returns."""

@@ -85,7 +85,7 @@ def publish(
     database: Url = None,
 ) -> None:
     """Put a finished run on the board, once its files, figures and baselines have been checked."""
-    from leaderboard.models import Origin
+    from leaderboard.ranking import Origin
 
     if origin not in set(Origin):
         raise DataError(f"the origin of a run is operator or reported, not {origin!r}.")

@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import model_validator
 
 from harness.model import Document, Hash, InfraError
-from leaderboard.models import Origin
+from leaderboard.ranking import Origin
 
 JOURNAL = "board.jsonl"
 
@@ -40,7 +40,7 @@ class Event(Document):
     """One line of the journal."""
 
     kind: EventKind
-    """What happened."""
+    """Which of these it is."""
     at_utc: str
     """When, ISO 8601."""
     run: str = ""

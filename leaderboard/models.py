@@ -12,8 +12,6 @@ the run directories; here times per launch are doubles, for reading.
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from sqlalchemy import (
     JSON,
     CheckConstraint,
@@ -30,24 +28,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 ALL_REGIMES = "all"
 """Regime of a score over the whole set."""
-
-
-class Origin(StrEnum):
-    """Who measured a run."""
-
-    OPERATOR = "operator"
-    """Whoever keeps the board."""
-    REPORTED = "reported"
-    """Somebody else; listed apart."""
-
-
-class VerdictKind(StrEnum):
-    """Why a submission is off the lists."""
-
-    WITHDRAWN = "withdrawn"
-    """Its author, or the operator, took it back: that very tree."""
-    CHEATING = "cheating"
-    """It is paid for something else than the product: that code, under any name."""
 
 
 class Base(DeclarativeBase):

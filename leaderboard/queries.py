@@ -16,8 +16,8 @@ from harness.model import DataError
 from harness.record import Interval, L2State, Mode, Status
 from harness.run import Header, Segment
 from harness.scores import BEST, Regime
-from leaderboard.models import ALL_REGIMES, FileRow, Origin, RunRow, ScoreRow, SubmissionRow, VerdictKind
-from leaderboard.ranking import Entry, Ranking, RankingKey, ScoredRun, Standing, rank
+from leaderboard.models import ALL_REGIMES, FileRow, RunRow, ScoreRow, SubmissionRow
+from leaderboard.ranking import Entry, Origin, Ranking, RankingKey, ScoredRun, Standing, VerdictKind, rank
 from leaderboard.store import Board
 
 VALID = {Standing.RANKED, Standing.SUPERSEDED}

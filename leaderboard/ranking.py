@@ -33,7 +33,24 @@ from harness.record import Interval, L2State, Mode
 from harness.scores import IMPRECISE_HALF_WIDTH, Regime
 from harness.submission import Kind
 from harness.timing.statistics import log_half_width
-from leaderboard.models import Origin, VerdictKind
+
+
+class Origin(StrEnum):
+    """Who measured a run."""
+
+    OPERATOR = "operator"
+    """Whoever keeps the board."""
+    REPORTED = "reported"
+    """Somebody else; listed apart."""
+
+
+class VerdictKind(StrEnum):
+    """Why a submission is off the lists."""
+
+    WITHDRAWN = "withdrawn"
+    """Its author, or the operator, took it back: that very tree."""
+    CHEATING = "cheating"
+    """It is paid for something else than the product: that code, under any name."""
 
 
 class Standing(StrEnum):

@@ -20,9 +20,9 @@ from leaderboard.models import (
     ScoreRow,
     SubmissionRow,
     TimingRow,
-    VerdictKind,
     VerdictRow,
 )
+from leaderboard.ranking import VerdictKind
 
 if TYPE_CHECKING:
     from sqlalchemy import Table

@@ -12,8 +12,8 @@ from harness.run_report import RunReport, report_of
 from harness.scores import Regime, Score, regime
 from harness.submission import Submission
 from leaderboard.examine import end_hash
-from leaderboard.models import Origin
 from leaderboard.queries import RunDetails, RunSummary, ScoreLine, SourceFile, run_details, run_scores, submission_files
+from leaderboard.ranking import Origin
 from leaderboard.shape_queries import ShapeRow, VerificationRow, shape_rows, verifications
 from leaderboard.store import Board
 

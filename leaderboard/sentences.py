@@ -12,8 +12,8 @@ from harness.protocol import PROTOCOL_VERSION
 from harness.record import Status
 from harness.scores import BEST, regime
 from leaderboard.examine import protocol_label
-from leaderboard.models import Origin
 from leaderboard.queries import ListSummary, RunDetails, ScoreLine
+from leaderboard.ranking import Origin
 from leaderboard.shape_queries import VerificationRow
 
 NOT_MEASURED = (

@@ -22,7 +22,8 @@ from harness.run import END, HEADER, utc_now
 from leaderboard.database import Database
 from leaderboard.examine import Examined, end_hash, examine
 from leaderboard.journal import JOURNAL, Event, EventKind, append_event, publication, read_events
-from leaderboard.models import BoardState, Origin, RunRow, SubmissionRow, VerdictRow
+from leaderboard.models import BoardState, RunRow, SubmissionRow, VerdictRow
+from leaderboard.ranking import Origin
 from leaderboard.rows import (
     add_run,
     apply_event,

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from harness.record import Interval
 from harness.scores import Regime
 from harness.timing.statistics import log_half_width
-from leaderboard.models import VerdictKind
-from leaderboard.ranking import ScoredRun, Standing, combine_runs, rank
+from leaderboard.ranking import ScoredRun, Standing, VerdictKind, combine_runs, rank
 
 NUMBER = 0
 

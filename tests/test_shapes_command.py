@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -65,6 +67,16 @@ def test_every_format_has_a_schema_with_a_sentence_per_field(name: str, capsys: 
 def test_without_a_name_all_schemas_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     schema()
     assert list(json.loads(capsys.readouterr().out)) == list(FORMATS)
+
+
+def test_schemas_of_other_packages_need_no_extra() -> None:
+    """A library that is None in sys.modules cannot be imported."""
+    absent = ("sqlalchemy", "streamlit", "plotly", "jinja2", "torch", "cupy")
+    forgotten = f"import sys; sys.modules.update(dict.fromkeys({absent!r}))"
+    program = f"{forgotten}; from harness.commands.schema import schema; schema()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert {"ranking", "board-event", "search-heat"} < set(json.loads(done.stdout)) == set(FORMATS)
 
 
 def test_an_unknown_format_is_refused() -> None:

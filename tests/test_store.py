@@ -19,8 +19,9 @@ from harness.protocol import Purpose, protocol_for
 from harness.record import Status
 from leaderboard import journal
 from leaderboard.journal import JOURNAL, read_events
-from leaderboard.models import Base, Origin
+from leaderboard.models import Base
 from leaderboard.queries import choose_list, lists, ranking, run_details, runs
+from leaderboard.ranking import Origin
 from leaderboard.store import Board
 
 SMALL = Recipe(shapes="64x64x64,128x64x64")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from harness import cli
 from harness.model import DataError, Model
 
 FORMATS = {
@@ -35,6 +36,7 @@ FORMATS = {
     "pin": "harness.gate_data:Pin",
     "shapes": "harness.commands.shapes:ShapeSetList",
     "shape-set": "harness.commands.shapes:ShapeSetDetails",
+    **cli.FORMATS,
 }
 """Per format, where its model is; imported only when asked for."""
 
