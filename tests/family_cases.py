@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.plan import Layout
@@ -125,8 +125,19 @@ BASIC: Mapping[str, tuple[dict[str, Any], str]] = {
 """One configuration of each mechanism and a shape that it fits, without the layout and the orientation."""
 
 
-def sides_of(fields: Mapping[str, Any], layout: Layout, swapped: bool) -> tuple[Layout, bool]:
-    """The layout and orientation asked for, or what a mechanism has instead."""
+def sides_of(fields: Mapping[str, Any]) -> Iterator[tuple[Layout, bool]]:
+    """Layouts of B, plain and swapped, that a mechanism has."""
     if fields["family"] == "registers" or fields.get("store") == "wide":
-        return Layout.TN, False
-    return layout, swapped and fields["family"] != "unaligned"
+        yield Layout.TN, False
+        return
+    for layout in Layout:
+        yield from ((layout, swapped) for swapped in (False, True) if not swapped or fields["family"] != "unaligned")
+
+
+EVERY_SIDE = tuple((name, *sides) for name, (fields, _) in BASIC.items() for sides in sides_of(fields))
+"""Each mechanism with each of its layouts, plain and swapped."""
+
+
+def side_id(value: object) -> str:
+    """How a test that has these as parameters is called."""
+    return {True: "swapped", False: "plain"}[value] if isinstance(value, bool) else str(value)

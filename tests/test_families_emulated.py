@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emulated import SMALL, EmulationError, How, verify, verify_plan
-from family_cases import BASIC, sides_of
+from family_cases import BASIC, EVERY_SIDE, side_id
 
 from agents.analytic import ranked
 from agents.config import Family, KernelConfig, Split
@@ -46,12 +46,9 @@ def space() -> Space:
     return Space(SMALL)
 
 
-@pytest.mark.parametrize("swapped", [False, True], ids=["plain", "swapped"])
-@pytest.mark.parametrize("layout", Layout)
-@pytest.mark.parametrize("name", BASIC)
+@pytest.mark.parametrize(("name", "layout", "swapped"), EVERY_SIDE, ids=side_id)
 def test_every_mechanism_is_right(name: str, layout: Layout, swapped: bool) -> None:
     fields = dict(BASIC[name][0])
-    layout, swapped = sides_of(fields, layout, swapped)
     if "splits" in fields:
         fields["splits"] = 3
     config = KernelConfig.model_validate({**fields, "layout": layout, "swapped": swapped})
@@ -134,6 +131,7 @@ def test_faults_are_found(name: str) -> None:
         fields["splits"] = 3
     config = KernelConfig.model_validate(fields)
     shapes = {
+        "cluster-p": "264x392x72",
         "stream": "264x648x136",
         "output": "256x4608x64",
         "output-one-strip": "840x520x200",

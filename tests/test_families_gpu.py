@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from family_cases import BASIC
+from family_cases import BASIC, EVERY_SIDE, side_id
 
 from agents.analytic import ranked
 from agents.config import Family, KernelConfig
 from agents.export import Title, export
 from agents.space import Space, broken_rules
 from harness.evaluate import Evaluator
+from harness.plan import Layout
 from harness.problem import Problem, Track
 from harness.problem_sets import resolve_shapes
 from harness.profiles import load_profile
@@ -54,24 +55,18 @@ def check_all(evaluator: Evaluator, directory: Path, chosen: Mapping[Problem, Ke
     assert len(records) == len(chosen)
 
 
-@pytest.mark.parametrize("swapped", [False, True], ids=["plain", "swapped"])
-@pytest.mark.parametrize("layout", ["TN", "NN"])
-@pytest.mark.parametrize("name", BASIC)
-def test_basic_configurations_are_right(evaluator: Evaluator, tmp_path: Path, name: str, layout: str, swapped: bool) -> None:
+@pytest.mark.parametrize(("name", "layout", "swapped"), EVERY_SIDE, ids=side_id)
+def test_basic_configurations_are_right(evaluator: Evaluator, tmp_path: Path, name: str, layout: Layout, swapped: bool) -> None:
     fields, shape = BASIC[name]
     problem = Problem.parse(shape, Track(fields.get("accumulator", "f32")))
-    if name == "registers" or fields.get("store") == "wide":
-        layout, swapped = "TN", False
-    if name == "unaligned" and swapped:
-        fields = {**fields, "group": 1}
-        problem = Problem.parse("1001x77x1023")
-    else:
-        fields = {**fields, "swapped": swapped}
     if swapped and name == "skinny":
         problem = problem.model_copy(update={"m": problem.n, "n": problem.m})
-    config = KernelConfig.model_validate({**fields, "layout": layout})
+    config = KernelConfig.model_validate({**fields, "layout": layout, "swapped": swapped})
     assert broken_rules(config, H200) == ()
-    check_all(evaluator, tmp_path, {problem: config})
+    chosen = {problem: config}
+    if name == "unaligned":
+        chosen[Problem.parse("1001x77x1023")] = config.model_copy(update={"group": 1})
+    check_all(evaluator, tmp_path, chosen)
 
 
 @pytest.mark.parametrize("family", [family for family in Family if family is not Family.UNALIGNED])
