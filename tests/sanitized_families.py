@@ -44,6 +44,7 @@ def mechanisms() -> list[Sanitized]:
     for count, (name, (fields, shape)) in enumerate(BASIC.items(), start=1):
         m, n, k = (min(side, LONGEST_SIDE) for side in map(int, shape.split("x")))
         for layout in ("TN", "NN") if count % 2 else ("NN", "TN"):
+            # The shortest band, since a small C has no room for a longer one.
             config = KernelConfig.model_validate({"group": GROUPS[0], **fields, "layout": layout})
             # Another N for each, since a plan has one configuration per shape, and a stage of K for each CTA of a tile.
             problem = Problem(m=m, n=n + GROUP * count, k=max(k, config.bk * config.splits))

@@ -27,19 +27,16 @@ def configs() -> Iterator[KernelConfig]:
     """Every configuration of the family, legal or not."""
     tiles = [(warpgroups, bm, bn) for warpgroups, bm, widths in TILES for bn in widths]
     for (warpgroups, bm, bn), (layout, swapped), residents in product(tiles, SIDES, (1, 2)):
-        whole = common.deepest(
-            KernelConfig(
-                family=Family.SKINNY,
-                layout=layout,
-                swapped=swapped,
-                bm=bm,
-                bn=bn,
-                bk=128 if residents == 1 and bn <= 128 else 64,
-                stages=1,
-                warpgroups=warpgroups,
-                ctas_per_sm=residents,
-            ),
-            MOST_STAGES,
+        whole = KernelConfig(
+            family=Family.SKINNY,
+            layout=layout,
+            swapped=swapped,
+            bm=bm,
+            bn=bn,
+            bk=128 if residents == 1 and bn <= 128 else 64,
+            stages=1,
+            warpgroups=warpgroups,
+            ctas_per_sm=residents,
         )
         for store in (Store.TMA, Store.ROWS, Store.DIRECT):
             yield common.deepest(whole.model_copy(update={"store": store}), MOST_STAGES)
