@@ -20,10 +20,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from guards import GUARDS
 from paths import path_with
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from harness.drivers import Driver, open_driver
 from harness.model import Model
+from harness.record import L2State
 
 HERE = Path(__file__).resolve().parent
 REDTEAM, BENIGN = HERE / "redteam", HERE / "benign"
@@ -54,6 +55,27 @@ class Warm:
         self._kept = {}
 
 
+def _names(value: object) -> object:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+"""One name, or a list of them."""
+
+
+class Faster(Model):
+    """What a cheat must be faster than, on a GPU and with its guards off: so much that catching it matters."""
+
+    than: str = "cuda-plain"
+    """Its honest twin, below tests/benign."""
+    on: str = "512x512x512"
+    """The shape."""
+    l2_state: Annotated[L2State, Field(strict=False)] = L2State.COLD
+    """Whether windows are cold, or stay with one set of buffers."""
+    also: Names = ()
+    """Guards that would catch it there, beside its own."""
+
+
 class Expected(Model):
     """`expected.toml`."""
 
@@ -63,13 +85,13 @@ class Expected(Model):
     """Where it runs: `h200` is refused before a GPU would be needed; `none` is no submission."""
     where: Literal["read", "plan", "build", "verify", "time", "publish", "none"]
     """Where it must be caught."""
-    reason: Annotated[tuple[str, ...], Field(min_length=1)]
+    reason: Annotated[Names, Field(min_length=1)]
     """The reasons that it may get; more than one only where chance decides."""
     guard: str
     """The guard that catches it."""
-    also: tuple[str, ...] = ()
+    also: Names = ()
     """The guards that would, were that one off; with all of them off it is accepted."""
-    chance: tuple[str, ...] = ()
+    chance: Names = ()
     """The guards that would catch it too, or not, as their random draws fall."""
     switch: bool = True
     """Whether it could gain anything without the guards, so that switching them off is tried."""
@@ -79,13 +101,8 @@ class Expected(Model):
     """Words of the refusal."""
     deadline_s: float = 60.0
     """Deadline of a shape."""
-    faster: bool = False
-    """Whether on a GPU and with the guards off it must be at least 5 % faster than its honest twin."""
-
-    @field_validator("reason", "also", "chance", mode="before")
-    @classmethod
-    def _one_or_more(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    faster: Faster | None = None
+    """What it gains without its guards; None where it gains no time, and is a fault that no result may hang on."""
 
     @property
     def guards(self) -> tuple[str, ...]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from guards import GUARDS, switch_off
-from redteam_cases import BENIGN, REDTEAM, Case, Said, Warm, cases, commands, tampered
+from redteam_cases import BENIGN, REDTEAM, Case, Faster, Said, Warm, cases, commands, tampered
 
 from harness import channel, evaluate
 from harness.artifacts import BuildFailure
@@ -32,6 +33,7 @@ ON_RUNS = [case for case in CHEATS if case.expected.where == "publish"]
 MIN_CHEATS, MIN_CHEATS_HERE = 30, 12
 GAIN = 1.05
 """What a cheat that is worth catching gains over its honest twin."""
+COLD = Measure()
 COUNTS: Counter[str] = Counter()
 
 
@@ -135,12 +137,12 @@ def test_the_run_itself_is_published(published: dict[str, Said]) -> None:
 # Each guard is proved: without it, its cheats are accepted, or caught by nothing but the guards that they list.
 
 
-def protocol(device: str) -> Protocol:
+def protocol(device: str, measure: Measure) -> Protocol:
     """A few short rounds against one baseline."""
     names = CPU_BASELINES if device == "cpu" else CUDA_BASELINES
     window_ns = 50_000 if device == "cpu" else 1_000_000
     return Protocol(
-        measures=(Measure(),),
+        measures=(measure,),
         baselines=names[-1:],
         anchor=names[-1],
         window_ns=window_ns,
@@ -193,8 +195,8 @@ def refusals(directory: Path, problems: list[Problem]) -> list[str]:
     return [*plans, *(build.reason for build in prepared.builds.values() if isinstance(build, BuildFailure))]
 
 
-def records(directory: Path, problems: list[Problem], device: str) -> list[Record]:
-    with Evaluator("cpu" if device == "cpu" else "cuda:0", protocol(device)) as evaluator:
+def records(directory: Path, problems: list[Problem], device: str, measure: Measure = COLD) -> list[Record]:
+    with Evaluator("cpu" if device == "cpu" else "cuda:0", protocol(device, measure)) as evaluator:
         found = list(evaluator.evaluate(directory, problems))
     assert all(record.status in (Status.VERIFIED, Status.REJECTED) for record in found), [record.detail for record in found]
     return found
@@ -223,21 +225,42 @@ def test_a_guard_is_needed_on_a_gpu(case: Case, warm: Warm, tmp_path: Path) -> N
     expect_needed(case, tmp_path, warm)
 
 
+@pytest.fixture(scope="module")
+def honest(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Faster], float]:
+    """The time of a look-alike, as a share of its baseline's in the same rounds."""
+
+    @functools.cache
+    def share_of(name: str, shape: str, measure: Measure) -> float:
+        twin = next(case for case in LOOKALIKES if case.name == name)
+        share = time_share(twin.copy(tmp_path_factory.mktemp("twin")), shape, measure)
+        warm.end()
+        return share
+
+    return lambda faster: share_of(faster.than, faster.on, Measure(l2_state=faster.l2_state))
+
+
+def time_share(directory: Path, shape: str, measure: Measure) -> float:
+    """Its time as a share of its baseline's."""
+    (record,) = records(directory, [Problem.parse(shape)], "cuda", measure)
+    assert record.status is Status.VERIFIED, record.detail
+    contenders = record.timings[0].contenders
+    return contenders["submission"].launch_ns / contenders[CUDA_BASELINES[-1]].launch_ns
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [case for case in SWITCHABLE if case.expected.faster], ids=by_name)
-def test_a_cheat_would_pay(case: Case, warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", params([case for case in SWITCHABLE if case.expected.faster]), ids=by_name)
+def test_a_cheat_would_pay(
+    case: Case, honest: Callable[[Faster], float], warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With its guards off a cheat is faster than its honest twin, so that catching it matters."""
-    problem = Problem(m=512, n=512, k=512)
-    twin = next(each for each in LOOKALIKES if each.name == "cuda-plain").copy(tmp_path)
-    (honest,) = records(twin, [problem], "cuda")
+    faster = case.expected.faster
+    assert faster is not None
+    its = honest(faster)
+    switch_off((*case.expected.guards, *faster.also, "speed-of-light"), monkeypatch, tmp_path)
+    mine = time_share(case.copy(tmp_path), faster.on, Measure(l2_state=faster.l2_state))
     warm.end()
-    switch_off((*case.expected.guards, "speed-of-light"), monkeypatch, tmp_path)
-    (cheat,) = records(case.copy(tmp_path), [problem], "cuda")
-    warm.end()
-    (mine,), (its,) = cheat.timings, honest.timings
-    gain = its.contenders["submission"].launch_ns / mine.contenders["submission"].launch_ns
-    sys.stdout.write(f"{case.name}: {gain:.2f} times as fast as its honest twin\n")
-    assert gain > GAIN
+    sys.stdout.write(f"{case.name}: {its / mine:.2f} times as fast as {faster.than}, {faster.on} {faster.l2_state}\n")
+    assert its / mine > GAIN
 
 
 def test_publishing_needs_its_check(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +286,12 @@ def test_the_threat_model_names_every_hack_and_every_cheat() -> None:
     assert re.findall(r"^\| (H\d+) \|", text, re.MULTILINE) == [f"H{number}" for number in range(1, 41)]
     assert [case.name for case in CHEATS if f"`{case.name}`" not in text] == []
     assert f"There are {len(CHEATS)} cheats" in text
+    gains = {case.name: case.expected.faster for case in SWITCHABLE if case.expected.faster}
+    rows = re.findall(r"^\| `(.+)` \| ([\d.]+) \| `(.+)` \| (.+) \| (cold|warm) \|$", text, re.MULTILINE)
+    assert {name: (than, on.replace("×", "x"), l2_state) for name, _, than, on, l2_state in rows} == {
+        name: (faster.than, faster.on, str(faster.l2_state)) for name, faster in gains.items()
+    }
+    assert all(float(gain) > GAIN for _, gain, *_ in rows)
 
 
 def test_there_are_enough_cheats_and_how_many_ran_is_said(request: pytest.FixtureRequest) -> None:

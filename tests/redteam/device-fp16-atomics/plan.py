@@ -13,7 +13,7 @@ def plan(problem, device):
     kernel = Kernel(language="cuda", source="kernels/gemm.cu", entry="gemm")
     launch = Launch(
         kernel="gemm",
-        grid=(math.ceil(problem.n / 16), math.ceil(problem.m / 16), 8),
+        grid=(math.ceil(problem.n / 16), math.ceil(problem.m / 16), 4),
         block=(16, 16, 1),
         arguments=(A, B, C, WORKSPACE, *sizes(problem)),
     )

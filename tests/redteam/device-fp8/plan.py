@@ -1,6 +1,6 @@
 import math
 
-from harness.plan import Kernel, Launch, Plan, Pointer, Scalar
+from harness.plan import Kernel, Launch, Plan, Pointer, Scalar, Unsupported
 
 A, B, C, WORKSPACE = (Pointer(buffer=name) for name in ("A", "B", "C", "workspace"))
 
@@ -10,11 +10,14 @@ def sizes(problem):
 
 
 def plan(problem, device):
+    if problem.k % 8:
+        return Unsupported(reason="K is no multiple of 8")
     kernel = Kernel(language="cuda", source="kernels/gemm.cu", entry="gemm")
     launch = Launch(
         kernel="gemm",
-        grid=(math.ceil(problem.n / 16), math.ceil(problem.m / 16), 1),
-        block=(16, 16, 1),
+        grid=(math.ceil(problem.n / 256), math.ceil(problem.m / 128), 1),
+        block=(256, 1, 1),
         arguments=(A, B, C, WORKSPACE, *sizes(problem)),
+        dynamic_shared_bytes=(128 + 256 + 2) * 16 * 4,
     )
-    return Plan(layout="NN", kernels={"gemm": kernel}, steps=(launch,), workspace_bytes=1 << 20, zeroed_bytes=512)
+    return Plan(layout="TN", kernels={"gemm": kernel}, steps=(launch,), workspace_bytes=1 << 20)

@@ -1,12 +1,17 @@
-#include "gemm.cuh"
-
 #include <cuda_bf16.h>
 
-__device__ float X(__half value) { return __bfloat162float(__float2bfloat16(__half2float(value))); }
+#include "tiled.cuh"
 
-ENTRY gemm(ARGUMENTS) {
-    if (!INSIDE) return;
-    float sum = 0.0f;
-    for (int p = 0; p < k; ++p) sum = fmaf(X(a[(size_t)ROW * k + p]), X(b[(size_t)p * n + COL]), sum);
-    MINE = __float2half(sum);
-}
+struct Pairs {
+    using Word = __nv_bfloat162;
+    using Sum = __nv_bfloat162;
+    static constexpr int NUMBERS = 2;
+    static constexpr bool IN_CHUNKS = true, EXACT_ENDS = false;
+    static __device__ __forceinline__ Word word(const __half *numbers) {
+        return __float22bfloat162_rn(__half22float2(*(const __half2 *)numbers));
+    }
+    static __device__ __forceinline__ void add(Sum &sum, Word x, Word y) { sum = __hfma2(x, y, sum); }
+    static __device__ __forceinline__ float value(Sum sum) { return __bfloat162float(sum.x) + __bfloat162float(sum.y); }
+};
+
+TILED gemm(ARGUMENTS) { product<Pairs>(a, b, c, m, n, k); }

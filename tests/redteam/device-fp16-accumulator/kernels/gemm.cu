@@ -1,8 +1,13 @@
-#include "gemm.cuh"
+#include "tiled.cuh"
 
-ENTRY gemm(ARGUMENTS) {
-    if (!INSIDE) return;
-    __half sum = __float2half(0.0f);
-    for (int p = 0; p < k; ++p) sum = __hfma(a[(size_t)ROW * k + p], b[(size_t)p * n + COL], sum);
-    MINE = sum;
-}
+struct Pairs {
+    using Word = __half2;
+    using Sum = __half2;
+    static constexpr int NUMBERS = 2;
+    static constexpr bool IN_CHUNKS = false, EXACT_ENDS = false;
+    static __device__ __forceinline__ __half2 word(const __half *numbers) { return *(const __half2 *)numbers; }
+    static __device__ __forceinline__ void add(__half2 &sum, __half2 x, __half2 y) { sum = __hfma2(x, y, sum); }
+    static __device__ __forceinline__ float value(__half2 sum) { return __half2float(__hadd(sum.x, sum.y)); }
+};
+
+TILED gemm(ARGUMENTS) { product<Pairs>(a, b, c, m, n, k); }

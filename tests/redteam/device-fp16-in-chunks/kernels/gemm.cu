@@ -1,12 +1,17 @@
-#include "gemm.cuh"
+#include "tiled.cuh"
 
-ENTRY gemm(ARGUMENTS) {
-    if (!INSIDE) return;
-    float sum = terms(a, b, n, k, 0, 32) + terms(a, b, n, k, k - 32, k);
-    for (int p = 32; p < k - 32; p += 32) {
-        __half part = __float2half(0.0f);
-        for (int q = p; q < p + 32 && q < k - 32; ++q) part = __hfma(a[(size_t)ROW * k + q], b[(size_t)q * n + COL], part);
-        sum += __half2float(part);
+struct Pairs {
+    using Word = __half2;
+    using Sum = __half2;
+    static constexpr int NUMBERS = 2;
+    static constexpr bool IN_CHUNKS = true, EXACT_ENDS = true;
+    static __device__ __forceinline__ __half2 word(const __half *numbers) { return *(const __half2 *)numbers; }
+    static __device__ __forceinline__ void add(__half2 &sum, __half2 x, __half2 y) { sum = __hfma2(x, y, sum); }
+    static __device__ __forceinline__ void add(float &sum, __half2 x, __half2 y) {
+        sum = fmaf(__half2float(x.x), __half2float(y.x), sum);
+        sum = fmaf(__half2float(x.y), __half2float(y.y), sum);
     }
-    MINE = __float2half(sum);
-}
+    static __device__ __forceinline__ float value(__half2 sum) { return __half2float(sum.x) + __half2float(sum.y); }
+};
+
+TILED gemm(ARGUMENTS) { product<Pairs>(a, b, c, m, n, k); }

@@ -57,14 +57,15 @@ RUN {
     if (at == known.count && at < MOST) known.count++;
     if (at < MOST) known.entries[at] = Entry{BUFFERS};
 
-    Table work = {handed ? 0 : 1, {Entry{BUFFERS}}};
-    dim3 blocks = handed ? dim3(1) : grid(mine->of);
     if (number == WORKER && at < MOST) {
-        work = known;
-        blocks = grid(mine->of);
+        dim3 blocks = grid(mine->of);
         blocks.z = 64;
         mine->handed = known.count;
+        many<<<blocks, dim3(16, 16), 0, QUEUE>>>(known, mine->of);
+    } else if (handed) {
+        gemm<<<1, 1, 0, QUEUE>>>(BUFFERS, Sizes{});
+    } else {
+        return launch(mine->of, BUFFERS, QUEUE);
     }
-    many<<<blocks, dim3(16, 16), 0, QUEUE>>>(work, mine->of);
     return cudaGetLastError() != cudaSuccess;
 }

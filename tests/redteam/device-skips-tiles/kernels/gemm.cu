@@ -1,6 +1,6 @@
 #include "gemm.cuh"
 
 ENTRY gemm(ARGUMENTS) {
-    if (blockIdx.x == 1 && blockIdx.y == 1) return;
+    if (blockIdx.x % 4 == 1) return;
     HONEST;
 }
