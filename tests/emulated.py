@@ -37,6 +37,9 @@ WGMMA = re.compile(
 )
 KEEP = re.compile(r'asm volatile\(""[^;]*;')
 COMPILER = ("g++", "-std=c++20", "-O1", "-fPIC", "-fno-strict-aliasing", "-w")
+OF_MACHINE = ("-O2", "-fno-semantic-interposition", "-U_FORTIFY_SOURCE", "-shared")
+"""Fortified, longjmp would refuse to go from one thread's stack to another's."""
+MACHINE = "machine.so"
 GUARD = 4096
 """Numbers around C, and around the workspace, that must stay as they were."""
 SMALL = load_profile("h200").model_copy(update={"sm_count": 6})
@@ -174,18 +177,16 @@ def _parameter(argument: Argument, addresses: dict[Buffer, int]) -> ctypes.Struc
 
 @functools.cache
 def _load(texts: Sequence[str], mutation: tuple[str, str] | None) -> ctypes.CDLL:
-    """The kernels of a plan and the machine, as one library."""
+    """The kernels of a plan, as a library that is linked with the machine's."""
     text = "\n".join(texts)
     if mutation is not None:
         assert text.count(mutation[0]) == 1, mutation
         text = text.replace(*mutation)
     directory = _directory()
-    machine, library = directory / "machine.o", directory / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
-    if not machine.exists():
-        _compile("-O2", "-c", str(DIRECTORY / "machine.cpp"), "-o", str(machine))
+    library = directory / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
     source = library.with_suffix(".cpp")
     source.write_text(translate(text), encoding="utf-8")
-    _compile("-shared", f"-I{DIRECTORY}", str(source), str(machine), "-o", str(library))
+    _compile("-shared", f"-I{DIRECTORY}", str(source), str(directory / MACHINE), "-o", str(library))
     return ctypes.CDLL(str(library))
 
 
@@ -211,9 +212,13 @@ def _call(match: re.Match[str]) -> str:
 
 @functools.cache
 def _directory() -> Path:
+    """Holds the machine and the header that every kernel includes, compiled once."""
     holder = tempfile.TemporaryDirectory(prefix="hgemm-emulator-")
     _HELD.append(holder)
-    return Path(holder.name)
+    directory = Path(holder.name)
+    _compile(*OF_MACHINE, str(DIRECTORY / "machine.cpp"), "-o", str(directory / MACHINE))
+    _compile("-x", "c++-header", str(DIRECTORY / "ptx.hpp"), "-o", str(directory / "ptx.hpp.gch"))
+    return directory
 
 
 _HELD: list[tempfile.TemporaryDirectory[str]] = []

@@ -1,5 +1,6 @@
 #include "machine.hpp"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -90,9 +91,10 @@ struct Load {
 struct Thread {
   Cta *cta;
   Here here;
-  ucontext_t context;
+  ucontext_t context;  // where it begins
+  jmp_buf place;  // where it goes on
   void *stack;
-  bool done = false;
+  bool begun = false, done = false;
   bool (*ready)(const void *) = nullptr;
   const void *ready_context = nullptr;
   const char *waits_for = "nothing";
@@ -120,11 +122,22 @@ struct Options {
   std::uint64_t seed;
 };
 
+const std::vector<float> FLOATS = [] {
+  std::vector<float> all(1 << 16);
+  for (unsigned each = 0; each < all.size(); ++each) {
+    const unsigned short word = each;
+    _Float16 half;
+    std::memcpy(&half, &word, 2);
+    all[each] = half;
+  }
+  return all;
+}();
+
 Options options;
 void (*kernel)(void *const *);
 void *const *arguments;
 Thread *current = nullptr;
-ucontext_t scheduler;
+jmp_buf scheduler;
 std::string failure;
 std::mt19937_64 chance;
 std::vector<void *> stacks;
@@ -210,12 +223,14 @@ unsigned operand_address(std::uint64_t descriptor, bool across, unsigned row, un
 }
 
 void read_operand(Thread &thread, std::uint64_t descriptor, bool across, unsigned row, float (&to)[16]) {
-  for (unsigned k = 0; k < 16; ++k) {
+  // Of a row that is not read across, eight numbers lie in one granule, whatever the swizzle.
+  const unsigned step = across ? 1 : GRANULE / 2;
+  for (unsigned k = 0; k < 16; k += step) {
     const unsigned address = operand_address(descriptor, across, row, k);
     check_fenced(*thread.cta, address);
-    unsigned short half;
-    std::memcpy(&half, thread.cta->at(address, 2), 2);
-    to[k] = float_of(half);
+    unsigned short halves[GRANULE / 2];
+    std::memcpy(halves, thread.cta->at(address, 2 * step), 2 * step);
+    for (unsigned each = 0; each < step; ++each) to[k + each] = float_of(halves[each]);
   }
 }
 
@@ -284,10 +299,23 @@ void end(Thread &thread) {
   }
 }
 
+// Back to who called `enter`. Unlike swapcontext, neither of the two asks the kernel for the signals' mask.
+void leave() {
+  if (_setjmp(current->place) == 0) _longjmp(scheduler, 1);
+}
+
+// Lets a thread go on until it leaves.
+void enter(Thread &thread) {
+  if (_setjmp(scheduler) != 0) return;
+  if (thread.begun) _longjmp(thread.place, 1);
+  thread.begun = true;
+  setcontext(&thread.context);
+}
+
 void run_thread() {
   kernel(arguments);
   end(*current);
-  swapcontext(&current->context, &scheduler);
+  leave();
 }
 
 void start_thread(Cluster &cluster, Cta &cta, Dim index, unsigned number) {
@@ -348,7 +376,7 @@ bool pass(Cluster &cluster, bool lazy) {
       thread.ready = nullptr;
       current = &thread;
       here = thread.here;
-      swapcontext(&scheduler, &thread.context);
+      enter(thread);
       current = nullptr;
       if (!failure.empty()) throw Failure(failure);
       ran = true;
@@ -407,7 +435,7 @@ void fail(const char *what, long a, long b) {
   std::snprintf(text, sizeof text, what, a, b);
   if (current == nullptr) throw Failure(text);
   failure = std::string(text) + " (thread " + std::to_string(here.thread.x) + " of CTA " + std::to_string(here.block.x) + ")";
-  swapcontext(&current->context, &scheduler);
+  leave();
   std::abort();
 }
 
@@ -416,7 +444,7 @@ void block(bool (*ready)(const void *), const void *context, const char *what) {
   current->ready = ready;
   current->ready_context = context;
   current->waits_for = what;
-  swapcontext(&current->context, &scheduler);
+  leave();
 }
 
 void write_shared(unsigned to, const void *from, unsigned bytes) {
@@ -602,19 +630,7 @@ unsigned short half_of(float value) {
   return bits;
 }
 
-float float_of(unsigned short bits) {
-  static const auto table = [] {
-    std::vector<float> all(1 << 16);
-    for (unsigned each = 0; each < all.size(); ++each) {
-      const unsigned short word = each;
-      _Float16 half;
-      std::memcpy(&half, &word, 2);
-      all[each] = half;
-    }
-    return all;
-  }();
-  return table[bits];
-}
+float float_of(unsigned short bits) { return FLOATS[bits]; }
 
 }  // namespace emulator
 
