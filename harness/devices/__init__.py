@@ -122,6 +122,12 @@ class ArenaLayout(Model):
         """Bytes of memory that the arena needs."""
         return self.workspace_offset + _aligned(self.workspace_bytes) + GUARD_BYTES
 
+    def addresses(self, start: int, slot: int) -> tuple[int, int, int, int]:
+        """Of A, B, C and the workspace (0 where there is none) of one slot, in memory that starts at an address."""
+        at, begin = _slot_offsets(self.problem), start + slot * self.stride_bytes
+        workspace = start + self.workspace_offset if self.workspace_bytes else 0
+        return begin + at.a, begin + at.b, begin + at.c, workspace
+
     def sets(self, memory: torch.Tensor, layout: Layout) -> Sets:
         """Views of all sets in `memory` (uint8, one dimension)."""
         problem, at = self.problem, _slot_offsets(self.problem)
@@ -276,8 +282,8 @@ def signed(bits: int) -> int:
 
 
 def holds(words: tuple[torch.Tensor, ...], bits: int) -> bool:
-    """Whether all words of these int16 views have these bits, by torch."""
-    return all(bool((view == signed(bits)).all()) for view in words)
+    """Whether all words of these int16 views of host memory have these bits; numpy says so several times sooner than torch."""
+    return all(bool((view.numpy() == signed(bits)).all()) for view in words)
 
 
 def _slot_offsets(problem: Problem) -> _SlotOffsets:
