@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from leaderboard.store import Board
 
+# Before numpy and torch are imported: idle threads of their pools spin, and would take the processor from the other worker.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
 
 def missing_gpu() -> str | None:
     """Why no test can use a GPU here, or None."""

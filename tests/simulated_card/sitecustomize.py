@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.util
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 REPLACED = {"harness.devices.cuda": "card.py"}
+# A worker does not inherit it, and here torch's threads would share the processors with those of the other card.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 class Finder(importlib.abc.MetaPathFinder):
