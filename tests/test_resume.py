@@ -293,7 +293,8 @@ def test_a_killed_run_takes_its_hanging_worker_along_and_goes_on(tmp_path: Path)
     go_on = tmp_path / "go-on"
     hang = f'while (raw(21, "{go_on}", 0)) {{ }} HONEST;'
     native(tmp_path / "hanging", on_odd(hang), problems=(EVEN, ODD))
-    command = [sys.executable, "-m", "harness", "run", str(tmp_path / "hanging"), "--shapes", f"{EVEN},{ODD}"]
+    hgemm_run = (sys.executable, "-m", "harness", "run")
+    command = [*hgemm_run, str(tmp_path / "hanging"), "--shapes", f"{EVEN},{ODD}", "--modes", "offline/warm"]
     environment = {**os.environ, "PYTHONPATH": path_with(ROOT)}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     runs = tmp_path / "runs"
@@ -311,7 +312,7 @@ def test_a_killed_run_takes_its_hanging_worker_along_and_goes_on(tmp_path: Path)
     (path,) = runs.iterdir()
     first = (path / "records.jsonl").read_bytes()
     go_on.touch()
-    resumed = [*command[:4], "--resume", str(path)]
+    resumed = [*hgemm_run, "--resume", str(path)]
     ended = subprocess.run(resumed, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert (path / "records.jsonl").read_bytes().startswith(first)

@@ -20,6 +20,7 @@ from harness.run import Run
 TESTS = Path(__file__).resolve().parent
 SUBMISSION = str(TESTS.parent / "submissions" / "cuda-mma")
 SHAPE = "16x24x40"
+EIGHT = ("--shapes", ",".join(f"16x24x{8 * count}" for count in range(1, 9)), "--modes", "offline/cold")
 BASELINES = {"torch_matmul": 0.8, "cublas": 0.75, "cublaslt_heuristic": 0.625, "cublaslt_autotuned": 0.5}
 """Speedup over each: tests/simulated_card/card.py says how long a launch takes."""
 
@@ -78,12 +79,12 @@ def test_what_reads_a_run_reads_this_one(measured: tuple[Path, dict[str, Any]], 
 
 
 def test_two_cards_share_the_shapes_of_one_run(tmp_path: Path) -> None:
-    output, shapes = tmp_path / "runs", ",".join(f"16x24x{8 * count}" for count in range(1, 9))
-    hgemm("run", SUBMISSION, "--shapes", shapes, "--device", "cuda:0,cuda:1", "--output", str(output), cards=2)
+    output = tmp_path / "runs"
+    hgemm("run", SUBMISSION, *EIGHT, "--device", "cuda:0,cuda:1", "--output", str(output), cards=2)
     (path,) = output.iterdir()
     run = Run.read(path)
     assert run.complete
-    assert sorted(map(str, run.latest())) == sorted(shapes.split(","))
+    assert sorted(map(str, run.latest())) == sorted(EIGHT[1].split(","))
     assert [segment.index for segment in run.segments] == [0, 1]
     assert len({segment.device.uuid for segment in run.segments}) == 2
     assert {record.segment for record in run.records} == {0, 1}
@@ -108,8 +109,7 @@ def test_a_card_that_cannot_help_is_named(tmp_path: Path, devices: str, said: st
 
 def test_a_run_of_two_cards_that_was_stopped_goes_on(tmp_path: Path) -> None:
     output = tmp_path / "runs"
-    shapes = ",".join(f"16x24x{8 * count}" for count in range(1, 9))
-    arguments = ("--shapes", shapes, "--device", "cuda:0,cuda:1", "--output", str(output), "--budget", "1")
+    arguments = (*EIGHT, "--device", "cuda:0,cuda:1", "--output", str(output), "--budget", "1")
     first = ended("run", SUBMISSION, *arguments, cards=2)
     assert first.returncode == 4, first.stderr
     (path,) = output.iterdir()
