@@ -8,6 +8,9 @@ EXTRAS := $(if $(GPU),dev$(comma)gpu,dev)
 STAMP := $(VENV)/.setup$(if $(GPU),-gpu)
 RUN := $(if $(GPU),submissions/cuda-mma --shapes quick,submissions/cpu-blocked --shapes cpu)
 
+# Tests start hundreds of interpreters, and none needs to compile again what another one has.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup run board test bench lint format clean
 .DEFAULT_GOAL := help
 
