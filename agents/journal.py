@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -19,6 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from agents.config import KernelConfig
 from harness.model import Count, DataError, Document, InfraError, one_sentence, refuse_newer
+from harness.packed import unpacked_lines
 from harness.problem import Problem
 from harness.protocol import Protocol
 from harness.record import Record
@@ -129,8 +129,10 @@ def read_journal(path: Path) -> Iterator[Segment | Heat | Final]:
     Raises:
         DataError: a line is not valid, or was written by a newer version.
     """
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    for number, text in enumerate(data.split(b"\n")[:-1], start=1):
+    lines = unpacked_lines(path) if path.suffix == ".gz" else path.read_bytes().splitlines(keepends=True)
+    for number, text in enumerate(lines, start=1):
+        if not text.endswith(b"\n"):
+            return
         source = f"{path}:{number}"
         try:
             document: dict[str, Any] = json.loads(text)

@@ -20,7 +20,6 @@ import gzip
 import hashlib
 import os
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import IO, Self, TypeVar
 from pydantic import Field
 
 from harness.model import Count, DataError, Document, Hash, InfraError, Line, Model, Name, Positive
+from harness.packed import unpacked_lines
 from harness.problem import Problem
 from harness.protocol import Protocol
 from harness.record import Measure, Record, Status
@@ -276,12 +276,7 @@ class Run:
     def samples(self) -> Iterator[SampleLine]:
         """All raw samples, in the order of the records."""
         path = self.path / SAMPLES
-        data = path.read_bytes() if path.exists() else b""
-        try:
-            text = gzip.decompress(data).decode()
-        except (OSError, EOFError, ValueError, zlib.error) as error:
-            raise DataError(f"{path} is damaged ({error}); resuming an unfinished run cuts what a kill left.") from error
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(unpacked_lines(path) if path.exists() else (), start=1):
             yield SampleLine.parse(line, f"{path}, line {number}")
 
     def latest(self) -> dict[Problem, Record]:

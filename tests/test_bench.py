@@ -47,6 +47,8 @@ def test_buffers_are_apart_aligned_and_guarded_on_every_side(
         mine = layout.buffers(memory, slot, Layout.NN)
         owned += [mine.a, mine.b, mine.c]
         assert (tuple(mine.a.shape), tuple(mine.b.shape), tuple(mine.c.shape)) == ((m, k), (k, n), (m, n))
+        assert layout.addresses(memory.data_ptr(), slot) == tuple(buffer.data_ptr() for buffer in mine)
+        assert layout.buffers(memory, slot, Layout.TN).b.data_ptr() == mine.b.data_ptr()
     assert len({buffer.storage_offset() * buffer.element_size() % ALIGNMENT_BYTES for buffer in owned}) == 1
     for buffer in owned:
         if buffer.numel():

@@ -53,6 +53,8 @@ def both(evaluator: Evaluator, submission: Submission, *, hangs: bool = False) -
     """The record of the odd shape, with a short deadline where it hangs; the even one must verify after it."""
     protocol = evaluator.protocol
     if hangs:
+        # Baselines bring torch, whose import may take longer than that.
+        assert [record.status for record in evaluator.evaluate(submission, [EVEN])] == [Status.VERIFIED]
         evaluator.protocol = protocol.model_copy(update={"deadline_s": DEADLINE_S})
     records = evaluator.evaluate(submission, [ODD, EVEN])
     odd = next(records)
@@ -73,6 +75,15 @@ def test_an_honest_kernel_verifies_with_and_without_workspace(check: Evaluator, 
         memset(partial, 0, 64);"""
     assert both(check, native(tmp_path / "plain", "HONEST;")).status is Status.VERIFIED
     assert both(check, native(tmp_path / "used", body, workspace_bytes=1024, zeroed_bytes=64)).status is Status.VERIFIED
+
+
+def test_a_worker_imports_torch_for_baselines_only(check: Evaluator, tmp_path: Path) -> None:
+    spy = "import sys; open(%r, 'w').write(str('torch' in sys.modules))"
+    for evaluator_protocol, expected in ((check.protocol, "False"), (TIMED, "True")):
+        check.protocol, seen = evaluator_protocol, tmp_path / expected
+        body = f"python({json.dumps(spy % str(seen))}); HONEST;"
+        (record,) = check.evaluate(native(tmp_path / f"spy-{expected}", body), [EVEN])
+        assert (record.status, seen.read_text()) == (Status.VERIFIED, expected)
 
 
 WRONG: dict[str, tuple[str, set[Reason]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import IO
 import pytest
 from fake_device import FakeDevice, FakeDriver
 from gates import World, benchmarks, write_result
-from runs import Recipe, begin_run, make_run
+from runs import Recipe, begin_run, make_run, reseal
 
 from harness import evaluate, interrupts
 from harness.__main__ import main
@@ -30,6 +31,7 @@ from harness.doctor_host import host_checks
 from harness.gate_data import Pin
 from harness.machine import choose_device
 from harness.model import DataError, InfraError
+from harness.packed import MAX_LINE_BYTES, unpacked_lines
 from harness.plan import PlanFile, Unsupported
 from harness.problem import Problem
 from harness.problem_sets import resolve_shapes
@@ -119,8 +121,6 @@ def damage_samples(path: Path) -> None:
 
 
 def samples_of_bytes(path: Path) -> None:
-    import gzip
-
     (path / "samples.jsonl.gz").write_bytes(gzip.compress(b"\xff\n"))
 
 
@@ -130,6 +130,29 @@ def test_damaged_bytes_of_a_run_are_said(tmp_path: Path, damage: Callable[[Path]
     damage(path)
     with pytest.raises(DataError, match=r"is not valid JSON|is damaged"):
         list(Run.read(path).samples())
+
+
+def test_samples_that_unpack_to_more_than_a_run_needs_are_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = make_run(tmp_path, Recipe(shapes="64x64x64"))
+    (path / "samples.jsonl.gz").write_bytes(gzip.compress(b"0" * (MAX_LINE_BYTES + 1)))
+    reseal(path)
+    monkeypatch.setattr(sys, "argv", ["hgemm", "publish", str(path), "--database", f"sqlite:///{tmp_path / 'board.sqlite'}"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "unpacks to more than a run or a search can need" in capfd.readouterr().err
+
+
+def test_lines_that_unpack_to_too_much_are_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.packed.MAX_BYTES", 1 << 20)
+    path = tmp_path / "lines.gz"
+    path.write_bytes(gzip.compress((b"0" * 65_535 + b"\n") * 17))
+    lines = unpacked_lines(path)
+    assert [len(next(lines)) for _ in range(16)] == [65_536] * 16
+    with pytest.raises(DataError, match="unpacks to more than"):
+        next(lines)
 
 
 def test_every_command_takes_a_run_by_the_name_that_was_printed(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import COLD, WARM, Recipe, begin_run, cpu_recipe, make_run
+from runs import COLD, WARM, Recipe, begin_run, cpu_recipe, make_run, reseal
 
 from harness.model import DataError
 from harness.recheck import faults, sample_table
@@ -23,14 +22,6 @@ RECIPE = Recipe(shapes="64x64x64,128x64x64", measures=(COLD, WARM))
 def rechecked(path: Path) -> list[str]:
     run = Run.read(path)
     return list(faults(run, sample_table(run)))
-
-
-def reseal(path: Path) -> None:
-    """Make the hashes of end.json fit again, as one would who edits a run with care."""
-    end = json.loads((path / "end.json").read_text())
-    names = [each for each in path.rglob("*") if each.is_file() and each.name != "end.json"]
-    end["files_sha256"] = {each.relative_to(path).as_posix(): hashlib.sha256(each.read_bytes()).hexdigest() for each in names}
-    (path / "end.json").write_text(json.dumps(end))
 
 
 def edit(path: Path, name: str, change: Callable[[Any], object]) -> None:

@@ -1,0 +1,36 @@
+"""Compressed files of lines, read with bounds: who wrote one need not be trusted."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.model import DataError
+
+MAX_BYTES = 1 << 30
+"""What a file may unpack to: some 200 times the samples of the whole grid in both modes."""
+MAX_LINE_BYTES = 1 << 24
+"""Longest line."""
+
+
+def unpacked_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a gzip file with their ends, one in memory at a time.
+
+    Raises:
+        DataError: it is damaged, or unpacks to more than any run or search can need.
+    """
+    left = MAX_BYTES
+    try:
+        with gzip.open(path, "rb") as file:
+            while line := file.readline(min(left, MAX_LINE_BYTES) + 1):
+                left -= len(line)
+                if left < 0 or len(line) > MAX_LINE_BYTES:
+                    limits = f"{MAX_BYTES >> 20} MiB, {MAX_LINE_BYTES >> 20} MiB in a line"
+                    raise DataError(
+                        f"{path} unpacks to more than a run or a search can need ({limits}); hgemm did not write that."
+                    )
+                yield line
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged ({error}); resuming an unfinished run cuts what a kill left.") from error
