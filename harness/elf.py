@@ -34,7 +34,12 @@ _STO_CUDA_ENTRY = 0x10
 _EIFMT_SVAL = 4
 _EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE, _EIATTR_REGCOUNT = 0x11, 0x12, 0x2F
 _DEVICE_LAUNCH = re.compile(r"^_*cuda(CDP|LaunchDevice|GetParameterBuffer|GraphLaunch)")
-
+_CONSTANT_ADDRESS = re.compile(
+    rb"cvta(?![\w$])(?!\s+\w|(?:\s*\.(?:to\s*\.const|to|global|shared|local|param|u32|u64)\b(?:::\w+)?)+\s*[%$\w])"
+    rb"|generic[\x00-\x20\x7f]*[(/#]"
+)
+"""What may take the generic address of a constant. ptxas takes the modifiers of `cvta` in any order, with blanks, comments
+and lines that begin with # before each, so whatever is not plainly another `cvta` counts."""
 
 _IRELATIVE = {37, 1032}
 """Relocations that call a resolver at loading: R_X86_64_IRELATIVE, R_AARCH64_IRELATIVE."""
@@ -263,7 +268,7 @@ def _check_constants(elf: Elf, ptx: bytes | None, source: str) -> None:
         taken = any(section.name == ".nv.constant3" and section.size for section in elf.sections)
         what = "has __constant__ data, and without PTX nothing shows that it never stores there"
     else:
-        taken = re.search(rb"\bcvta\.const\b|\bgeneric\s*\(", ptx) is not None
+        taken = _CONSTANT_ADDRESS.search(ptx) is not None
         what = "takes the address of __constant__ data, through which a kernel can store"
     if taken:
         raise BuildRefusedError(

@@ -188,6 +188,65 @@ def test_stores_to_constants_are_forbidden(root: Path, options: BuildOptions, co
     assert "has __constant__ data" in given.message
 
 
+CONVERSIONS = {
+    "plain": "cvta.const.u64",
+    "blank": "cvta .const.u64",
+    "form feed": "cvta\f.const.u64",
+    "comment": "cvta/* */.const.u64",
+    "comment to the end of the line": "cvta// x\n.const.u64",
+    "line marker": 'cvta\n# 1 "x"\n.const.u64',
+    "type first": "cvta.u64.const",
+    "comment and type first": "cvta.u64/**/.const",
+    "control character": "cvta\x1a.const.u64",
+    "after a number": ".loc 1 1 1cvta.const.u64",
+}
+INITIALISERS = {
+    "plain": "generic(kept)",
+    "comment": "generic/**/(kept)",
+    "comment to the end of the line": "generic// x\n(kept)",
+    "line marker": 'generic\n# 1 "x"\n(kept)',
+}
+CONSTANTS_PTX = """.version 8.0
+.target sm_90a
+.address_size 64
+.file 1 "k.cu"
+.const .align 8 .u64 kept[2] = {0, 0};
+.const .align 8 .u64 where = %s;
+.visible .entry k(.param .u64 p) {
+  .reg .u64 a, b;
+  ld.param.u64 a, [p];
+  mov.u64 b, kept;
+  %s b, b;
+  st.u64 [a], b;
+  ret;
+}
+"""
+
+
+@pytest.mark.parametrize("case", CONVERSIONS)
+def test_addresses_of_constants_are_found_however_they_are_written(root: Path, options: BuildOptions, case: str) -> None:
+    write(root, k_ptx=CONSTANTS_PTX % ("0", CONVERSIONS[case]))
+    failure = failed(root, other("ptx", "k.ptx", "k"), options)
+    assert failure.reason is Reason.FORBIDDEN, failure
+    assert "takes the address of __constant__ data" in failure.message
+
+
+@pytest.mark.parametrize("case", INITIALISERS)
+def test_initialisers_with_addresses_of_constants_are_found(root: Path, options: BuildOptions, case: str) -> None:
+    write(root, k_ptx=CONSTANTS_PTX % (INITIALISERS[case], "cvta.to.global.u64"))
+    failure = failed(root, other("ptx", "k.ptx", "k"), options)
+    assert failure.reason is Reason.FORBIDDEN, failure
+    assert "takes the address of __constant__ data" in failure.message
+
+
+@pytest.mark.parametrize(
+    "space", ["to.global.u64", "global.u64", "to.u64.shared", "shared::cta.u64", "to .const.u64", "local.u64\t"]
+)
+def test_other_conversions_of_addresses_are_allowed(root: Path, options: BuildOptions, space: str) -> None:
+    write(root, k_ptx=CONSTANTS_PTX % ("0", f"// no cvta of constants, a generic one\n cvta.{space}"))
+    assert built(root, other("ptx", "k.ptx", "k"), options).report.entries == ("k",)
+
+
 CALLS = {
     "printf": ('printf("x");', "vprintf|module globals"),
     "malloc": ("*(void **)p = malloc(8);", "calls malloc"),
