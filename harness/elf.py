@@ -27,8 +27,21 @@ DYNAMIC_SYMBOLS = 11
 FUNCTION = 2
 """Type of a symbol."""
 
+_GOT_HEADER_BYTES = 24
+"""What precedes the addresses of imports in `.got.plt`: three words of the loader."""
+
 _SHT_NOBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_REL = 8, 2, 4, 9
-_SHF_WRITE, _SHF_ALLOC = 1, 2
+_SHF_WRITE, _SHF_ALLOC, _SHF_TLS = 1, 2, 0x400
+_PT_LOAD, _PT_DYNAMIC, _PT_GNU_RELRO, _PF_W = 1, 2, 0x6474E552, 2
+_DT_NEEDED, _DT_STRTAB = 1, 5
+_DYNAMIC_TAGS = frozenset(
+    {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 16, 20, 22, 23, 24, 30, 35, 36, 37}
+    | {0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFF9, 0x6FFFFFFA, 0x6FFFFFFB, 0x6FFFFFFE, 0x6FFFFFFF}
+    | {0x70000001, 0x70000003, 0x70000005}
+)
+"""What a library may tell the loader: its tables, and nothing that names code to run (DT_INIT and the like) or places to look
+in. The last are of AArch64."""
+_SYSTEM_LIBRARY = re.compile(r"lib(c|m|gcc_s)\.so\.\d+|ld-linux[\w-]*\.so\.\d+")
 _STT_GNU_IFUNC, _STB_GLOBAL = 10, 1
 _STO_CUDA_ENTRY = 0x10
 _EIFMT_SVAL = 4
@@ -62,9 +75,21 @@ class Section(NamedTuple):
     name: str
     type: int
     flags: int
+    address: int
     offset: int
     size: int
     link: int
+
+
+class Segment(NamedTuple):
+    """A program header."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    file_size: int
+    size: int
 
 
 class Symbol(NamedTuple):
@@ -98,10 +123,26 @@ class Elf:
         headers = [self._unpack("<IIQQQQIIQQ", table + 64 * index) for index in range(count)]
         if names >= count:
             raise ValueError("no section names")
-        self.sections = tuple(
-            Section(self._text(headers[names][4], header[0]), header[1], header[2], header[4], header[5], header[6])
-            for header in headers
-        )
+        self.sections = tuple(Section(self._text(headers[names][4], header[0]), *header[1:7]) for header in headers)
+
+    def segments(self) -> tuple[Segment, ...]:
+        """What the loader maps."""
+        (table,) = self._unpack("<Q", 32)
+        (count,) = self._unpack("<H", 56)
+        headers = (self._unpack("<IIQQQQQQ", table + 56 * index) for index in range(count))
+        return tuple(Segment(*header[:4], *header[5:7]) for header in headers)
+
+    def dynamic(self) -> list[tuple[int, int]]:
+        """Tags and values in what the loader reads."""
+        parts = [part for part in self.segments() if part.type == _PT_DYNAMIC]
+        tables = [self._data[part.offset : part.offset + part.file_size // 16 * 16] for part in parts]
+        return [entry for table in tables for entry in struct.iter_unpack("<QQ", table) if entry[0] != 0]
+
+    def libraries(self) -> list[str]:
+        """Names of the libraries that are loaded with it."""
+        entries = self.dynamic()
+        names = dict(entries).get(_DT_STRTAB, 0)
+        return [self._text(names, value) for tag, value in entries if tag == _DT_NEEDED]
 
     def content(self, section: Section) -> bytes:
         """Bytes of a section (empty for one that takes no room in the file)."""
@@ -224,15 +265,46 @@ def check_library(elf: Elf, symbols: tuple[Symbol, ...], source: str) -> None:
         detail = f"imports {', '.join(imported[:5])}; it may import memory and math functions of C only"
         raise BuildRefusedError(Reason.FORBIDDEN, f"{source} {detail}.")
     early = [s.name for s in elf.sections if s.name.startswith((".init", ".fini", ".preinit")) and s.size]
+    # A source can add to the linker's table, before it: what names code, what comes twice, and libraries of its own.
+    tags = Counter(tag for tag, _ in elf.dynamic())
+    early += [f"dynamic tag {tag:#x}" for tag in tags if tag not in _DYNAMIC_TAGS or (tags[tag] > 1 and tag != _DT_NEEDED)]
+    early += [name for name in elf.libraries() if not _SYSTEM_LIBRARY.fullmatch(name)]
     if early or elf.relocation_types() & _IRELATIVE or any(s.type == _STT_GNU_IFUNC for s in symbols):
         raise BuildRefusedError(
             Reason.FORBIDDEN, f"{source} has code that runs when it is loaded ({', '.join(early) or 'ifunc'})."
         )
-    held = [s.name for s in elf.sections if s.name.startswith((".data", ".bss", ".tdata", ".tbss")) and s.size]
-    writable = [name for name in held if not name.startswith(".data.rel.ro")]
-    if writable:
+    if writable := _writable(elf, sum(s.section == 0 for s in symbols)):
         detail = "has variables that outlive an operation; state between operations is forbidden, so use the workspace"
         raise BuildRefusedError(Reason.FORBIDDEN, f"{source} {detail} ({', '.join(writable)}).")
+
+
+def _writable(elf: Elf, imports: int) -> list[str]:
+    """Sections that can be written once the library is loaded, but for the addresses of its imports.
+
+    A section's name and its own flags say little: the linker puts read-only ones into writable segments too.
+    """
+    segments = elf.segments()
+    written = [s for s in segments if s.type == _PT_LOAD and s.flags & _PF_W]
+    sealed = [s for s in segments if s.type == _PT_GNU_RELRO]
+    found = []
+    for section in elf.sections:
+        if not section.flags & _SHF_ALLOC or not section.size:
+            continue
+        table = section.name == ".got.plt" and section.size <= _GOT_HEADER_BYTES + 8 * imports
+        state = section.flags & _SHF_WRITE or _overlaps(section, written)
+        if section.flags & _SHF_TLS or (state and not _lies_in(section, sealed) and not table):
+            found.append(section.name)
+    return found
+
+
+def _overlaps(section: Section, segments: list[Segment]) -> bool:
+    end = section.address + section.size
+    return any(section.address < segment.address + segment.size and segment.address < end for segment in segments)
+
+
+def _lies_in(section: Section, segments: list[Segment]) -> bool:
+    end = section.address + section.size
+    return any(segment.address <= section.address and end <= segment.address + segment.size for segment in segments)
 
 
 def _check_architecture(elf: Elf, source: str, architecture: str) -> None:

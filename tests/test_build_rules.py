@@ -247,6 +247,60 @@ def test_other_conversions_of_addresses_are_allowed(root: Path, options: BuildOp
     assert built(root, other("ptx", "k.ptx", "k"), options).report.entries == ("k",)
 
 
+HOST_STATE = {
+    "variable": "static long x; #",
+    "thread": "static _Thread_local long x; #",
+    "named": 'static long x __attribute__((section("mine,\\"aw\\",@progbits#"))) = 1; #',
+    "named, without bytes": 'static long x[9] __attribute__((section("mine,\\"aw\\",@nobits#"))); #',
+    "executable": 'static long x __attribute__((section("mine,\\"awx\\",@progbits#"))) = 1; #',
+    "read-only by its flags": 'static const volatile long y __attribute__((section(".data,\\"a\\",@progbits#"))) = 1;\n'
+    "#define x (*(long *)&y)\n#",
+    "named as the linker's": 'static long x[99] __attribute__((section(".got.plt,\\"aw\\",@progbits#"))) = {1}; #',
+}
+AT_LOADING = {
+    "_init": "void _init(void) {}",
+    "_fini": "void _fini(void) {}",
+    "constructor": '__attribute__((constructor)) static void f(void) { asm volatile(""); }',
+    "destructor": '__attribute__((destructor)) static void f(void) { asm volatile(""); }',
+    "ifunc": 'static void g(void) {}\nstatic void *r(void) { return g; }\nvoid f(void) __attribute__((ifunc("r")));',
+    "local ifunc": "static void g(void) {}\nstatic void *r(void) { return g; }\n"
+    'static void f(void) __attribute__((ifunc("r")));\nvoid h(void) { f(); }',
+    "entry": 'asm(".section .dynamic,\\"aw\\"\\n.quad 12, k\\n.text");',
+    "array": 'asm(".section .dynamic,\\"aw\\"\\n.quad 25, k, 27, 8\\n.text");',
+    "other library": 'asm(".section .dynamic,\\"aw\\"\\n.quad 1, 1\\n.text");',
+    "other names": 'asm(".section .dynamic,\\"aw\\"\\n.quad 5, k\\n.text");',
+    "table of its own": 'asm(".section .dynamic,\\"aw\\"\\n.quad 5, 8, 6, 8, 0, 0\\n.text");',
+}
+
+
+@pytest.mark.parametrize("case", HOST_STATE)
+def test_host_code_has_no_state_whatever_its_section_is_called(root: Path, options: BuildOptions, case: str) -> None:
+    text = HOST_STATE[case].rpartition("#")[0]
+    write(root, k_c=f"{text}\nvoid k(long *p) {{ p[0] = ++*(volatile long *)&x; }}\n")
+    failure = failed(root, other("c", "k.c", "k"), options)
+    assert failure.reason is Reason.FORBIDDEN, failure
+    assert "variables that outlive an operation" in failure.message or case == "thread"
+
+
+@pytest.mark.parametrize("case", AT_LOADING)
+def test_host_code_has_nothing_that_runs_at_loading(root: Path, options: BuildOptions, case: str) -> None:
+    write(root, k_c=f"{AT_LOADING[case]}\nvoid k(void) {{}}\n")
+    failure = failed(root, other("c", "k.c", "k"), options)
+    assert failure.reason is Reason.FORBIDDEN, failure
+    assert "runs when it is loaded" in failure.message
+
+
+def test_host_code_may_have_constants_and_import_functions(root: Path, options: BuildOptions) -> None:
+    write(
+        root,
+        k_c="#include <math.h>\n#include <string.h>\nstatic const float table[] = {1, 2, 3};\n"
+        'static float (*const of[])(float) = {sinf, expf};\nstatic const char *const names[] = {"a", "b"};\n'
+        "const char *k(float *c, const float *a, long n) { memcpy(c, a, n); c[0] = of[n & 1](table[n]) + tanhf(*a);\n"
+        "return names[n & 1]; }\n",
+    )
+    assert built(root, other("c", "k.c", "k"), options).report.entries == ("k",)
+
+
 CALLS = {
     "printf": ('printf("x");', "vprintf|module globals"),
     "malloc": ("*(void **)p = malloc(8);", "calls malloc"),
