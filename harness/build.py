@@ -24,6 +24,7 @@ from harness.compilers import (
     refusal,
 )
 from harness.elf import inspect_cubin, inspect_library
+from harness.isolation import isolated
 from harness.limits import Finished, Limits, ProcessGroups
 from harness.model import DataError
 from harness.native_elf import inspect_native
@@ -34,7 +35,7 @@ from harness.sources import collect_sources, include_anything, read_inside
 
 __all__ = ["Artifact", "BuildFailure", "BuildOptions", "BuildReport", "BuildResult", "build_kernels"]
 
-BUILD_SCHEMA = 2
+BUILD_SCHEMA = 3
 """Part of every key: raise it when equal inputs no longer give an equal object or report."""
 
 DEFAULT_LIMITS = Limits(seconds=120.0, memory_bytes=8 << 30, file_bytes=64 << 20)
@@ -192,7 +193,7 @@ def _compile(unit: _Unit, compiler: Compiler, target: Path, options: BuildOption
         path.write_bytes(data)
     source = unit.kernel.source
     command = compiler.command(source, target, unit.flags)
-    finished = groups.run(command, copy, log, options.limits, compiler_environment(scratch))
+    finished = groups.run(isolated(command, whole=False), copy, log, options.limits, compiler_environment(scratch))
     text = log.read_text(encoding="utf-8", errors="replace").replace(f"{copy}/", "").replace(f"{target.parent}/", "")
     read = read_log(text, source)
     if finished.returncode != 0 or not target.is_file():

@@ -134,7 +134,7 @@ class HostC:
     def flags(self, kernel: Kernel, _architecture: str) -> tuple[str, ...]:
         """Flags that decide the output."""
         code = ("-std=gnu17", "-O3", "-march=native", "-fno-openmp", "-fPIC", "-shared", "-nostartfiles", "-DNDEBUG")
-        return (*code, "-Wl,-z,defs", *_defines(kernel), *_own_includes(kernel.source))
+        return (*code, "-Wl,-z,defs,-z,relro,-z,now", *_defines(kernel), *_own_includes(kernel.source))
 
     def command(self, source: str, target: Path, flags: tuple[str, ...]) -> list[str]:
         """Command line; see Compiler."""

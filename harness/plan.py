@@ -6,10 +6,11 @@ times are taken. A `native` plan has one step, a call into the submission's own 
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from harness.model import Count, DataError, Document, Identifier, Line, Model, Name, Positive, RelativePath
 from harness.plan_arguments import (
@@ -101,19 +102,37 @@ class Language(StrEnum):
         return self in (Language.C, Language.NATIVE)
 
 
+def _plain(kind: str) -> AfterValidator:
+    """Only what neither a compiler nor the shell that nvcc hands its commands to takes for anything but itself."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_.+/-]*", value):
+            raise ValueError(f"{value!r} may hold letters, digits and _ . + - / only, as {kind} goes through a shell")
+        return value
+
+    return AfterValidator(check)
+
+
+SourcePath = Annotated[RelativePath, _plain("a file name")]
+"""A file that a compiler is given."""
+
+DefineValue = Annotated[str, _plain("the value of a define")]
+"""What a name stands for in a source."""
+
+
 class Kernel(Model):
     """One compiled entry point. Two plans that need the same kernel share one compilation."""
 
     language: OneOf[Language]
     """Language of `source`."""
-    source: RelativePath
+    source: SourcePath
     """File inside the submission."""
-    generated_from: RelativePath | None = None
+    generated_from: SourcePath | None = None
     """For `cubin`, and only then: the source that generated it."""
     entry: Identifier
     """Name of the entry point, with C linkage."""
-    defines: dict[Identifier, str] = Field(default_factory=dict)
-    """Preprocessor definitions (`-DNAME=VALUE`)."""
+    defines: dict[Identifier, DefineValue] = Field(default_factory=dict)
+    """Preprocessor definitions (`-DNAME=VALUE`): numbers and names."""
     max_registers: Annotated[int, Field(ge=16, le=255)] | None = None
     """`-maxrregcount`; null leaves it to the compiler and `__launch_bounds__`."""
     shared_carveout_percent: Annotated[int, Field(ge=0, le=100)] | None = None
@@ -126,14 +145,6 @@ class Kernel(Model):
         if self.language is Language.NATIVE and self.entry != NATIVE_ENTRY:
             raise ValueError(f"the entry of a native library is {NATIVE_ENTRY}")
         return self
-
-    @field_validator("defines")
-    @classmethod
-    def _defines_are_one_line(cls, defines: dict[str, str]) -> dict[str, str]:
-        for name, value in defines.items():
-            if any(character in value for character in "\n\r\0"):
-                raise ValueError(f"the value of define {name} must stay on one line")
-        return defines
 
 
 class Launch(Model):
