@@ -131,6 +131,9 @@ def _relative_path(value: str) -> str:
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 """A name that is safe as a file name and in a URL: lower case, digits, `.`, `_`, `-`."""
 
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+"""Name of a run's directory: pages and reports are called after it, so it holds no separator and starts with no dot."""
+
 Line = Annotated[str, AfterValidator(lambda text: printable(text, keep=""))]
 """Text of others on one line: what cannot be printed, and so could move a terminal's cursor, becomes a space."""
 

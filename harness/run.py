@@ -27,7 +27,7 @@ from typing import IO, Self, TypeVar
 
 from pydantic import Field
 
-from harness.model import Count, DataError, Document, Hash, InfraError, Line, Model, Name, Positive
+from harness.model import Count, DataError, Document, Hash, InfraError, Line, Model, Name, Positive, RunName
 from harness.packed import unpacked_lines
 from harness.problem import Problem
 from harness.protocol import Protocol
@@ -65,7 +65,7 @@ class DeviceInfo(Model):
 class Header(Document):
     """`run.json`: what was to be done, and where."""
 
-    name: str
+    name: RunName
     """Name of the run's directory."""
     created_utc: str
     """Start, ISO 8601."""
