@@ -1,10 +1,11 @@
-"""Compressed files of lines, read with bounds: who wrote one need not be trusted."""
+"""Files read with bounds: who wrote one need not be trusted."""
 
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from harness.model import DataError
@@ -34,3 +35,16 @@ def unpacked_lines(path: Path) -> Iterator[bytes]:
                 yield line
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged ({error}); resuming an unfinished run cuts what a kill left.") from error
+
+
+def refuse_special_files(directory: Path, files: Collection[str]) -> None:
+    """See to it that a directory holds plain files and folders, and that none of `files` is a folder.
+
+    Raises:
+        DataError: a link or a pipe, say, which might never end, or a folder in the place of a file.
+    """
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            folder = entry.name not in files and entry.is_dir(follow_symlinks=False)
+            if not folder and not entry.is_file(follow_symlinks=False):
+                raise DataError(f"{entry.path} is a link, a special file or a folder where a plain file belongs; remove it.")

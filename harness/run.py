@@ -28,13 +28,14 @@ from typing import IO, Self, TypeVar
 from pydantic import Field
 
 from harness.model import Count, DataError, Document, Hash, InfraError, Line, Model, Name, Positive, RunName
-from harness.packed import unpacked_lines
+from harness.packed import refuse_special_files, unpacked_lines
 from harness.problem import Problem
 from harness.protocol import Protocol
 from harness.record import Measure, Record, Status
 from harness.submission import Submission, SubmissionReference
 
 HEADER, SEGMENTS, RECORDS, SAMPLES, END = "run.json", "segments.jsonl", "records.jsonl", "samples.jsonl.gz", "end.json"
+FILES = (HEADER, SEGMENTS, RECORDS, SAMPLES, END)
 SNAPSHOT = "submission"
 PARTIAL = ".partial"
 """Suffix of a file that is being written."""
@@ -169,6 +170,7 @@ class Run:
         """
         if not (path / HEADER).is_file():
             raise DataError(f"{path} holds no {HEADER}, so it is not a run; `hgemm run` makes one below ./runs/.")
+        refuse_special_files(path, FILES)
         return cls(path, Header.parse((path / HEADER).read_bytes(), str(path / HEADER)))
 
     @classmethod

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.model import DataError
+from harness.packed import refuse_special_files
 from harness.profiles import DeviceProfile, load_profile
 from harness.protocol import Protocol
 from harness.recheck import faults, sample_table
 from harness.record import SUBMISSION, Record, Status, Timing
-from harness.run import END, SNAPSHOT, End, Header, Run, Segment
+from harness.run import END, FILES, SNAPSHOT, End, Header, Run, Segment
 from harness.sanity import cublas_version, driver_version, sanity
 from harness.scores import BEST, Score, Scores, regime, score
 from harness.submission import Kind, Submission
@@ -66,9 +67,10 @@ def end_hash(path: Path) -> str:
     """Identity of a finished run: the hash of its `end.json`.
 
     Raises:
-        DataError: it has none.
+        DataError: it has none, or a link or a special file in its place.
     """
     try:
+        refuse_special_files(path, FILES)
         return hashlib.sha256((path / END).read_bytes()).hexdigest()
     except OSError as error:
         raise DataError(f"{path} has no {END}, so it is no finished run; go on with: hgemm run --resume {path}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from runs import Recipe, make_run, reseal
 from test_recheck import edit
 
 from harness.model import DataError
-from harness.run import Run, run_name
+from harness.run import FILES, HEADER, SNAPSHOT, Run, run_name
+from leaderboard.examine import end_hash
 
 RECIPE = Recipe(shapes="64x64x64")
 
@@ -36,3 +38,28 @@ def test_names_that_are_given_to_runs_are_allowed(tmp_path: Path) -> None:
     longest = run_name("s" * 64, "d" * 64, "0" * 64)
     path = edited(tmp_path, "run.json", lambda header: header.update(name=longest))
     assert Run.read(path).header.name == longest
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_plain_file_is_not_opened(tmp_path: Path, name: str, kind: str) -> None:
+    """A pipe would be waited on for ever, and /dev/zero read until memory ends."""
+    path = make_run(tmp_path, RECIPE)
+    (path / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(path / name)
+    elif kind == "folder":
+        (path / name).mkdir()
+    else:
+        (path / name).symlink_to("/dev/zero")
+    for read in (Run.read, end_hash):
+        with pytest.raises(DataError, match=f"{name} is a link, a special file or a folder|holds no {HEADER}"):
+            read(path)
+
+
+def test_a_submission_is_not_read_through_a_link(tmp_path: Path) -> None:
+    path = make_run(tmp_path, RECIPE)
+    (path / SNAPSHOT).rename(tmp_path / "elsewhere")
+    (path / SNAPSHOT).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match=f"{SNAPSHOT} is a link"):
+        Run.read(path)

@@ -65,9 +65,11 @@ def test_added_missing_and_linked_files_are_found(tmp_path: Path) -> None:
     (path / "notes.txt").write_text("x")
     assert any("notes.txt was added" in fault for fault in rechecked(path))
     (path / "notes.txt").unlink()
-    (path / "notes.txt").symlink_to(path / "run.json")
-    assert any("notes.txt is a link" in fault for fault in rechecked(path))
-    (path / "notes.txt").unlink()
+    link = path / "submission" / "kernels" / "l.cu"
+    link.symlink_to(path / "run.json")
+    run = Run.read(path)
+    assert "l.cu is a link" in next(faults(run, sample_table(run)))
+    link.unlink()
     (path / "segments.jsonl").unlink()
     assert any("segments.jsonl is gone" in fault for fault in rechecked(path))
 
