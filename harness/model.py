@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Self
 
@@ -128,6 +129,11 @@ def _relative_path(value: str) -> str:
     return value
 
 
+def _date_and_time(value: str) -> str:
+    datetime.fromisoformat(value)
+    return value
+
+
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 """A name that is safe as a file name and in a URL: lower case, digits, `.`, `_`, `-`."""
 
@@ -145,6 +151,11 @@ RelativePath = Annotated[str, AfterValidator(_relative_path)]
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """Hex SHA-256."""
+
+Timestamp = Annotated[
+    str, Field(pattern=r"^20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"), AfterValidator(_date_and_time)
+]
+"""UTC to the second, as in 2026-12-01T00:09:11Z."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

@@ -27,7 +27,7 @@ from typing import IO, Self, TypeVar
 
 from pydantic import Field
 
-from harness.model import Count, DataError, Document, Hash, InfraError, Line, Model, Name, Positive, RunName
+from harness.model import Count, DataError, Document, Hash, InfraError, Line, Model, Name, Positive, RunName, Timestamp
 from harness.packed import refuse_special_files, unpacked_lines
 from harness.problem import Problem
 from harness.protocol import Protocol
@@ -68,7 +68,7 @@ class Header(Document):
 
     name: RunName
     """Name of the run's directory."""
-    created_utc: str
+    created_utc: Timestamp
     """Start, ISO 8601."""
     harness_version: str
     """Version of hgemm-arena."""
@@ -98,7 +98,7 @@ class Segment(Document):
 
     index: Count
     """Position in the file."""
-    started_utc: str
+    started_utc: Timestamp
     """Start, ISO 8601."""
     device: DeviceInfo
     """The device as this worker found it."""
@@ -136,7 +136,7 @@ class SampleLine(Document):
 class End(Document):
     """`end.json`: written when every shape has a final record."""
 
-    ended_utc: str
+    ended_utc: Timestamp
     """End, ISO 8601."""
     counts: dict[str, int]
     """Shapes by status."""

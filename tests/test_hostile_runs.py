@@ -13,7 +13,7 @@ from test_recheck import edit
 
 from harness.model import DataError
 from harness.run import FILES, HEADER, SNAPSHOT, Run, run_name
-from leaderboard.examine import end_hash
+from leaderboard.examine import end_hash, examine
 
 RECIPE = Recipe(shapes="64x64x64")
 
@@ -63,3 +63,12 @@ def test_a_submission_is_not_read_through_a_link(tmp_path: Path) -> None:
     (path / SNAPSHOT).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DataError, match=f"{SNAPSHOT} is a link"):
         Run.read(path)
+
+
+@pytest.mark.parametrize("text", ["9999", "2026-02-30T00:00:00Z", "9999-12-31T00:00:00Z", "2026-12-01T00:09:11+01:00", "today"])
+@pytest.mark.parametrize(("name", "field"), [("run.json", "created"), ("segments.jsonl", "started"), ("end.json", "ended")])
+def test_a_time_is_a_time(tmp_path: Path, name: str, field: str, text: str) -> None:
+    """One that is none would end the export of the whole board."""
+    path = edited(tmp_path, name, lambda document: document.update({f"{field}_utc": text}))
+    with pytest.raises(DataError, match=f"is not valid: {field}_utc:"):
+        examine(path)
