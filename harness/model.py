@@ -157,5 +157,8 @@ Timestamp = Annotated[
 ]
 """UTC to the second, as in 2026-12-01T00:09:11Z."""
 
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+MAX_COUNT = 2**63 - 1
+"""Largest integer that databases hold; also far inside what a float does."""
+
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Positive = Annotated[int, Field(ge=1, le=MAX_COUNT)]

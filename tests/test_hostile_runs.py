@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from runs import Recipe, make_run, reseal
 from test_recheck import edit
 
-from harness.model import DataError
+from harness.commands.show import show
+from harness.model import MAX_COUNT, DataError
 from harness.run import FILES, HEADER, SNAPSHOT, Run, run_name
 from leaderboard.examine import end_hash, examine
 
@@ -72,3 +74,43 @@ def test_a_time_is_a_time(tmp_path: Path, name: str, field: str, text: str) -> N
     path = edited(tmp_path, name, lambda document: document.update({f"{field}_utc": text}))
     with pytest.raises(DataError, match=f"is not valid: {field}_utc:"):
         examine(path)
+
+
+def largest_windows(line: dict[str, Any], value: int) -> None:
+    line["window_ns"] = [value] * len(line["window_ns"])
+
+
+def largest_figures(record: dict[str, Any], value: int) -> None:
+    for timing in record["timings"]:
+        for contender in timing["contenders"].values():
+            contender.update(window_median_ns=value, window_max_ns=value, launches_per_window=1)
+
+
+NUMBERS = [
+    ("samples.jsonl.gz", largest_windows),
+    ("samples.jsonl.gz", lambda line, value: line.update(launches_per_window=value)),
+    ("samples.jsonl.gz", lambda line, value: line.update(selection_window_ns=[value])),
+    ("records.jsonl", largest_figures),
+    ("run.json", lambda header, value: header["protocol"].update(window_ns=value)),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), NUMBERS)
+def test_a_number_that_no_float_holds_is_not_valid(
+    tmp_path: Path, name: str, change: Callable[[dict[str, Any], int], None]
+) -> None:
+    path = edited(tmp_path, name, lambda document: change(document, 10**400))
+    with pytest.raises(DataError, match=r"is not valid: .* less than or equal to"):
+        examine(path)
+
+
+@pytest.mark.parametrize(("name", "change"), NUMBERS)
+def test_the_largest_number_is_calculated_with(
+    tmp_path: Path, name: str, change: Callable[[dict[str, Any], int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = edited(tmp_path, name, lambda document: change(document, MAX_COUNT))
+    with contextlib.suppress(DataError):
+        examine(path)
+    show(str(path))
+    show(str(path), shape="64x64x64")
+    assert "64x64x64" in capsys.readouterr().out
