@@ -49,6 +49,11 @@ def shape_hash(of: tuple[shapes.Shape, ...]) -> str:
     return hashlib.sha256("\n".join(str(shape) for shape in sorted(of)).encode()).hexdigest()
 
 
+def has_shapes_of_its_name(name: str, sha256: str) -> bool:
+    """Whether shapes of that hash may be called so: only a set of this package has a name of this package's sets."""
+    return name not in shapes.names() or sha256 == shape_hash(shapes.load(name).shapes)
+
+
 def _resolve(text: str) -> shapes.ShapeList:
     if text in shapes.names():
         return shapes.load(text)
@@ -64,9 +69,15 @@ def _resolve(text: str) -> shapes.ShapeList:
 def _read(path: Path) -> shapes.ShapeList:
     content = path.read_text(encoding="utf-8")
     if path.suffix == ".toml":
-        return shapes.parse_toml(content, path.name)._replace(name=path.stem)
-    lines = [line.split("#")[0].strip() for line in content.splitlines()]
-    return _listed([line for line in lines if line], path.stem, path.name)
+        found = shapes.parse_toml(content, path.name)._replace(name=path.stem)
+    else:
+        lines = [line.split("#")[0].strip() for line in content.splitlines()]
+        found = _listed([line for line in lines if line], path.stem, path.name)
+    if not has_shapes_of_its_name(found.name, shape_hash(found.shapes)):
+        raise shapes.ShapeError(
+            f"{path} holds other shapes than the set {path.stem}, so its results would be taken for it; rename it"
+        )
+    return found
 
 
 def _listed(items: list[str], name: str, where: str) -> shapes.ShapeList:

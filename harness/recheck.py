@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.problem import Problem
-from harness.problem_sets import shape_hash
+from harness.problem_sets import has_shapes_of_its_name, shape_hash
 from harness.record import SUBMISSION, ContenderTiming, Interval, Measure, Mode, Record, Status, Timing
 from harness.run import END, SNAPSHOT, End, Run, SampleLine
 from harness.seeds import shape_seed
@@ -135,6 +135,8 @@ def _header_faults(run: Run, end: End) -> Iterator[str]:
     header, latest = run.header, run.latest()
     if shape_hash(tuple(parse_shape(shape) for shape in header.shapes)) != header.shapes_sha256:
         yield f"{run.path}: the hash of the set is not that of its shapes."
+    if not has_shapes_of_its_name(header.shape_set, header.shapes_sha256):
+        yield f"{run.path} has other shapes than the set {header.shape_set}, which it names."
     strangers = latest.keys() - set(header.problems)
     if strangers:
         yield f"{run.path} has a record of {min(map(str, strangers))}, which is not in its set of shapes."

@@ -104,6 +104,7 @@ def scale(record: Any, end: str, factor: float) -> None:
         ("samples.jsonl.gz", lambda s: s.update(contender="cublas"), "samples of"),
         ("samples.jsonl.gz", lambda s: s.update(selection_window_ns=[]), "no samples of selection rounds"),
         ("run.json", lambda h: h.update(shapes_sha256="0" * 64), "the hash of the set is not that of its shapes"),
+        ("run.json", lambda h: h.update(shape_set="grid1000"), "other shapes than the set grid1000"),
         ("run.json", lambda h: h["submission"].update(authors=["Eve"]), "is not the submission that run.json names"),
         ("run.json", lambda h: h.update(shapes=["64x64x64"]), "a record of 128x64x64, which is not in its set"),
         ("end.json", lambda e: e["counts"].update(verified=3), "counts"),

@@ -161,3 +161,18 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="cannot be read"):
         resolve_shapes(str(path))
+
+
+@pytest.mark.parametrize("name", ["grid1000.txt", "cpu.toml"])
+def test_a_file_does_not_pass_for_a_set(tmp_path: Path, name: str) -> None:
+    """The board would show its results as those of the set."""
+    path = tmp_path / name
+    path.write_text('shapes = ["64x64x64"]' if path.suffix == ".toml" else "64x64x64", encoding="utf-8")
+    with pytest.raises(DataError, match=f"holds other shapes than the set {path.stem}, .*; rename it"):
+        resolve_shapes(str(path))
+
+
+def test_a_copy_of_a_set_may_have_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.txt"
+    path.write_text("\n".join(map(str, reversed(shapes.load("cpu").shapes))), encoding="utf-8")
+    assert (resolve_shapes(str(path)).name, resolve_shapes(str(path)).sha256) == ("cpu", HASHES["cpu"])
