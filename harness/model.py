@@ -143,6 +143,9 @@ RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
 Line = Annotated[str, AfterValidator(lambda text: printable(text, keep=""))]
 """Text of others on one line: what cannot be printed, and so could move a terminal's cursor, becomes a space."""
 
+Text = Annotated[str, AfterValidator(lambda text: printable(text, keep="\n"))]
+"""The same on any number of lines."""
+
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 """A C identifier."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from harness.model import DataError, Hash, InfraError, Model, Name, Positive
+from harness.model import DataError, Hash, InfraError, Line, Model, Name, Positive
 from harness.profiles import DeviceProfile
 from harness.record import L2State, Measure, Mode
 
@@ -38,7 +38,7 @@ class Purpose(StrEnum):
 class Protocol(Model):
     """How a run measures. Two runs compare only when these are equal."""
 
-    version: str = PROTOCOL_VERSION
+    version: Line = PROTOCOL_VERSION
     """Version of the measurement protocol (docs/protocol.md)."""
     purpose: Purpose = Purpose.FULL
     """What it is for."""

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from harness.model import Count, Document, Hash, Model, Name, Positive
+from harness.model import Count, Document, Hash, Line, Model, Name, Positive, Text
 from harness.plan import Layout
 from harness.problem import Problem
 from harness.telemetry import Conditions
@@ -145,7 +145,7 @@ class ContenderTiming(Model):
 
     layout: Layout
     """Layout of B that it was measured with."""
-    description: str
+    description: Line
     """What it chose: kernels, algorithm, workspace; free text for people."""
     workspace_limit_bytes: Count | None = None
     """Largest workspace that a library was allowed while it chose; null for what takes none."""
@@ -279,7 +279,7 @@ class Record(Document):
     """Outcome."""
     reason: Reason | None = None
     """Why it is not verified."""
-    detail: str = ""
+    detail: Text = ""
     """One sentence for a person."""
     measures: tuple[Measure, ...]
     """The measures that the run declares."""

@@ -49,17 +49,17 @@ class DeviceInfo(Model):
 
     profile: Name
     """Profile that it matches."""
-    name: str
+    name: Line
     """Name by its driver."""
-    uuid: str
+    uuid: Line
     """Identifier of this very card (for the cpu, of this host)."""
-    driver: str
+    driver: Line
     """Driver version (for the cpu, the kernel's)."""
-    libraries: dict[str, str]
+    libraries: dict[Line, Line]
     """Versions of every library that takes part in measuring."""
-    timer: str
+    timer: Line
     """The clock that times windows."""
-    conditions: dict[str, str] = Field(default_factory=dict)
+    conditions: dict[Line, Line] = Field(default_factory=dict)
     """Settings and readings at worker start: clock and power limits, ECC, MIG, persistence, temperature."""
 
 
@@ -70,7 +70,7 @@ class Header(Document):
     """Name of the run's directory."""
     created_utc: Timestamp
     """Start, ISO 8601."""
-    harness_version: str
+    harness_version: Line
     """Version of hgemm-arena."""
     command: tuple[Line, ...]
     """Command line that started it."""
@@ -80,11 +80,11 @@ class Header(Document):
     """Device of the first segment; a resumed run needs the same model, driver and libraries."""
     protocol: Protocol
     """How it was measured."""
-    shape_set: str
+    shape_set: Line
     """Name of the set of shapes, or `custom`."""
     shapes_sha256: Hash
     """Hash of the set."""
-    shapes: tuple[str, ...]
+    shapes: tuple[Line, ...]
     """All shapes, `MxNxK`."""
 
     @property
@@ -106,7 +106,7 @@ class Segment(Document):
     """SHA-256 of the secret that all seeds of this segment derive from; `end.json` reveals it."""
     rankable: bool
     """Whether results of this segment can be ranked."""
-    not_rankable_because: str = ""
+    not_rankable_because: Line = ""
     """Why not."""
 
 

@@ -81,7 +81,7 @@ def sanity(run: Run, samples: SampleTable) -> list[Finding]:
 
 def version_of(text: str | None) -> str:
     """Major.minor of a version as libraries write it: `13.1.0` and cuBLAS's integer 130100 give `13.1`; `` if there is none."""
-    parts = (text or "").strip().split(".")
+    parts = [part[:9] for part in (text or "").strip().split(".")]
     if len(parts) == 1 and parts[0].isascii() and parts[0].isdigit() and int(parts[0]) >= 10_000:
         return f"{int(parts[0]) // 10_000}.{int(parts[0]) // 100 % 100}"
     if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts[:2]):

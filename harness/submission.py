@@ -44,7 +44,7 @@ class Manifest(Document):
     """Authors, best first."""
     license: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+() -]{2,100}$")]
     """SPDX licence expression, such as MIT."""
-    description: Annotated[str, Field(min_length=1, max_length=1000)]
+    description: Annotated[Line, Field(min_length=1, max_length=1000)]
     """What it is, in a sentence or two."""
     track: Annotated[Track, Field(strict=False)] = Track.F32
     """Accumulation track that it enters."""

@@ -15,6 +15,7 @@ from test_recheck import edit
 from harness.commands.show import show
 from harness.model import MAX_COUNT, DataError
 from harness.run import FILES, HEADER, SNAPSHOT, Run, run_name
+from harness.sanity import cublas_version, driver_version
 from leaderboard.examine import end_hash, examine
 
 RECIPE = Recipe(shapes="64x64x64")
@@ -114,3 +115,39 @@ def test_the_largest_number_is_calculated_with(
     show(str(path))
     show(str(path), shape="64x64x64")
     assert "64x64x64" in capsys.readouterr().out
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b1A"
+
+
+def escaped_header(header: dict[str, Any]) -> None:
+    header.update(shape_set=ESCAPE, harness_version=ESCAPE)
+    header["device"].update(name=ESCAPE, uuid=ESCAPE, driver=ESCAPE, timer=ESCAPE, libraries={ESCAPE: ESCAPE})
+    header["submission"].update(description=ESCAPE)
+
+
+def escaped_record(record: dict[str, Any]) -> None:
+    record.update(detail=ESCAPE)
+    for contender in record["timings"][0]["contenders"].values():
+        contender.update(description=ESCAPE)
+
+
+def test_text_of_a_run_cannot_move_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = edited(tmp_path, "run.json", escaped_header)
+    edit(path, "records.jsonl", escaped_record)
+    edit(path, "segments.jsonl", lambda segment: segment.update(rankable=False, not_rankable_because=ESCAPE))
+    show(str(path))
+    show(str(path), shape="64x64x64")
+    shown = capsys.readouterr().out
+    assert "owned" in shown
+    assert not [character for character in shown if not (character.isprintable() or character == "\n")]
+    run = Run.read(path)
+    texts = (*run.header.device.libraries, run.header.device.name, run.header.submission.description, run.records[0].detail)
+    assert set(texts) == {" ]0;owned  [2J 1A"}
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "9" * 5000 + ".1", "1." + "9" * 5000])
+def test_a_version_has_no_thousands_of_digits(tmp_path: Path, version: str) -> None:
+    device = Run.read(make_run(tmp_path, RECIPE)).header.device
+    device = device.model_copy(update={"driver": version, "libraries": {"cublasLt": version}})
+    assert max(len(cublas_version(device)), len(driver_version(device))) <= 32
