@@ -27,9 +27,6 @@ DYNAMIC_SYMBOLS = 11
 FUNCTION = 2
 """Type of a symbol."""
 
-_GOT_HEADER_BYTES = 24
-"""What precedes the addresses of imports in `.got.plt`: three words of the loader."""
-
 _SHT_NOBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_REL = 8, 2, 4, 9
 _SHF_WRITE, _SHF_ALLOC, _SHF_TLS = 1, 2, 0x400
 _PT_LOAD, _PT_DYNAMIC, _PT_GNU_RELRO, _PF_W = 1, 2, 0x6474E552, 2
@@ -273,13 +270,13 @@ def check_library(elf: Elf, symbols: tuple[Symbol, ...], source: str) -> None:
         raise BuildRefusedError(
             Reason.FORBIDDEN, f"{source} has code that runs when it is loaded ({', '.join(early) or 'ifunc'})."
         )
-    if writable := _writable(elf, sum(s.section == 0 for s in symbols)):
+    if writable := _writable(elf):
         detail = "has variables that outlive an operation; state between operations is forbidden, so use the workspace"
         raise BuildRefusedError(Reason.FORBIDDEN, f"{source} {detail} ({', '.join(writable)}).")
 
 
-def _writable(elf: Elf, imports: int) -> list[str]:
-    """Sections that can be written once the library is loaded, but for the addresses of its imports.
+def _writable(elf: Elf) -> list[str]:
+    """Sections that can be written once the library is loaded and its addresses are bound.
 
     A section's name and its own flags say little: the linker puts read-only ones into writable segments too.
     """
@@ -290,9 +287,8 @@ def _writable(elf: Elf, imports: int) -> list[str]:
     for section in elf.sections:
         if not section.flags & _SHF_ALLOC or not section.size:
             continue
-        table = section.name == ".got.plt" and section.size <= _GOT_HEADER_BYTES + 8 * imports
         state = section.flags & _SHF_WRITE or _overlaps(section, written)
-        if section.flags & _SHF_TLS or (state and not _lies_in(section, sealed) and not table):
+        if section.flags & _SHF_TLS or (state and not _lies_in(section, sealed)):
             found.append(section.name)
     return found
 

@@ -255,7 +255,6 @@ HOST_STATE = {
     "executable": 'static long x __attribute__((section("mine,\\"awx\\",@progbits#"))) = 1; #',
     "read-only by its flags": 'static const volatile long y __attribute__((section(".data,\\"a\\",@progbits#"))) = 1;\n'
     "#define x (*(long *)&y)\n#",
-    "named as the linker's": 'static long x[99] __attribute__((section(".got.plt,\\"aw\\",@progbits#"))) = {1}; #',
 }
 AT_LOADING = {
     "_init": "void _init(void) {}",
