@@ -18,11 +18,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from agents.config import KernelConfig
 from harness.model import Count, DataError, Document, InfraError, one_sentence, refuse_newer
-from harness.packed import unpacked_lines
 from harness.problem import Problem
 from harness.protocol import Protocol
 from harness.record import Record
 from harness.run import DeviceInfo, utc_now
+from harness.untrusted_files import unpacked_lines
 
 
 class Segment(Document):

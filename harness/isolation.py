@@ -1,4 +1,4 @@
-"""Isolation: what code of others (plan.py, a native library) cannot reach, where the system allows to take it away.
+"""Isolation: what code of others (plan.py, a native library) and its compilers cannot reach, where the system allows that.
 
 `unshare` of util-linux puts a process into namespaces of its own. In another user namespace it cannot trace the harness
 or read its memory, though both run as the same user; in another network namespace there is no network.

@@ -28,11 +28,11 @@ from typing import IO, Self, TypeVar
 from pydantic import Field
 
 from harness.model import Count, DataError, Document, Hash, InfraError, Line, Model, Name, Positive, RunName, Timestamp
-from harness.packed import refuse_special_files, unpacked_lines
 from harness.problem import Problem
 from harness.protocol import Protocol
 from harness.record import Measure, Record, Status
 from harness.submission import Submission, SubmissionReference
+from harness.untrusted_files import refuse_special_files, unpacked_lines
 
 HEADER, SEGMENTS, RECORDS, SAMPLES, END = "run.json", "segments.jsonl", "records.jsonl", "samples.jsonl.gz", "end.json"
 FILES = (HEADER, SEGMENTS, RECORDS, SAMPLES, END)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.model import DataError
-from harness.packed import refuse_special_files
 from harness.profiles import DeviceProfile, load_profile
 from harness.protocol import Protocol
 from harness.recheck import faults, sample_table
@@ -17,6 +16,7 @@ from harness.run import END, FILES, SNAPSHOT, End, Header, Run, Segment
 from harness.sanity import cublas_version, driver_version, sanity
 from harness.scores import BEST, Score, Scores, regime, score
 from harness.submission import Kind, Submission
+from harness.untrusted_files import refuse_special_files
 from leaderboard.models import ALL_REGIMES
 
 Row = dict[str, Any]

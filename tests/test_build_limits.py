@@ -17,7 +17,8 @@ from builds import H200, built, cuda, failed, other, write
 
 from harness.build import DEFAULT_LIMITS, Artifact, BuildOptions, build_kernels
 from harness.cache import Cache
-from harness.compilers import compiler_environment
+from harness.compilers import HostC, compiler_environment
+from harness.isolation import missing
 from harness.model import InfraError
 from harness.plan import Kernel
 from harness.record import Reason
@@ -52,6 +53,16 @@ def test_limit_of_time(root: Path, options: BuildOptions) -> None:
     failure = failed(root, cuda(), options)
     assert failure.reason is Reason.BUILD_LIMIT
     assert failure.message == "kernels/k.cu: the compiler exceeded its limit of 1 s."
+
+
+def test_a_compiler_has_no_network_where_the_system_can_take_it_away(
+    root: Path, options: BuildOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, k_c="void k(void) {}\n")
+    monkeypatch.setattr(HostC, "command", lambda *_: ["sh", "-c", "readlink /proc/self/ns/net >&2; exit 1"])
+    log = failed(root, other("c", "k.c", "k"), options).log_tail
+    assert "net:[" in log
+    assert (str(Path("/proc/self/ns/net").readlink()) in log) is bool(missing())
 
 
 def test_limit_of_memory(root: Path, options: BuildOptions) -> None:

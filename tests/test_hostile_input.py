@@ -31,12 +31,12 @@ from harness.doctor_host import host_checks
 from harness.gate_data import Pin
 from harness.machine import choose_device
 from harness.model import DataError, InfraError
-from harness.packed import MAX_LINE_BYTES, unpacked_lines
 from harness.plan import PlanFile, Unsupported
 from harness.problem import Problem
 from harness.problem_sets import resolve_shapes
 from harness.run import Run, writing
 from harness.submission import Submission
+from harness.untrusted_files import MAX_LINE_BYTES, unpacked_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 NAIVE = ROOT / "submissions" / "cpu-naive"
@@ -146,7 +146,7 @@ def test_samples_that_unpack_to_more_than_a_run_needs_are_not_published(
 
 
 def test_lines_that_unpack_to_too_much_are_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.packed.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("harness.untrusted_files.MAX_BYTES", 1 << 20)
     path = tmp_path / "lines.gz"
     path.write_bytes(gzip.compress((b"0" * 65_535 + b"\n") * 17))
     lines = unpacked_lines(path)

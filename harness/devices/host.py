@@ -9,9 +9,9 @@ import mmap
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.baselines.torch_matmul import cpu_candidates
 from harness.devices import ArenaLayout, BufferSet, SubmissionFault, WindowTime
@@ -43,7 +43,9 @@ class HostOperation(NamedTuple):
     """An operation: the layout that it reads, and the function that runs it."""
 
     layout: Layout
-    enqueue: Callable[[BufferSet], object]
+    enqueue: Callable[[Any], object]
+    """Takes a `BufferSet`, or addresses of A, B, C and the workspace."""
+    takes_addresses: bool = False
 
 
 class Host:
@@ -78,7 +80,6 @@ class Host:
         """Use another arena."""
         self._layout: ArenaLayout = request.layout
         self._operations = {}
-        self._by_address: Callable[..., None] | None = None
         return Done()
 
     def bind_submission(self, request: BindSubmission) -> Done:
@@ -88,12 +89,10 @@ class Host:
         call = _function(Path(request.artifacts[step.kernel]), plan, step.kernel)
         problem = self._layout.problem
 
-        def enqueue(buffers: BufferSet) -> None:
-            pointers = (buffers.a.data_ptr(), buffers.b.data_ptr(), buffers.c.data_ptr(), buffers.workspace.data_ptr())
-            call(*pointers, problem.m, problem.n, problem.k)
+        def enqueue(addresses: tuple[int, ...]) -> None:
+            call(*addresses, problem.m, problem.n, problem.k)
 
-        self._operations[SUBMISSION] = HostOperation(plan.layout, enqueue)
-        self._by_address = call
+        self._operations[SUBMISSION] = HostOperation(plan.layout, enqueue, takes_addresses=True)
         return Done()
 
     def bind_stand_in(self, request: BindStandIn) -> Done:
@@ -107,7 +106,6 @@ class Host:
                 pass
 
         self._operations[SUBMISSION] = HostOperation(original.layout, enqueue)
-        self._by_address = None
         return Done()
 
     def bind_baselines(self, request: BindBaselines) -> Bound:
@@ -120,11 +118,6 @@ class Host:
 
     def run_once(self, request: RunOnce) -> Done:
         """Run an operation on each slot."""
-        if request.key == SUBMISSION and self._by_address is not None:
-            problem = self._layout.problem
-            for slot in request.slots:
-                self._by_address(*self._layout.addresses(self._start, slot), problem.m, problem.n, problem.k)
-            return Done()
         operation = self._operations[request.key]
         for buffers in self._buffers(operation, request.slots):
             operation.enqueue(buffers)
@@ -164,7 +157,9 @@ class Host:
 
         return torch.zeros(FLUSH_BYTES // 8, dtype=torch.int64)
 
-    def _buffers(self, operation: HostOperation, slots: tuple[int, ...]) -> list[BufferSet]:
+    def _buffers(self, operation: HostOperation, slots: tuple[int, ...]) -> Sequence[object]:
+        if operation.takes_addresses:
+            return [self._layout.addresses(self._start, slot) for slot in slots]
         sets = self._layout.sets(self._memory, operation.layout)
         workspace = self._layout.workspace(self._memory)
         return [BufferSet(sets.a[slot], sets.b[slot], sets.c[slot], workspace) for slot in slots]

@@ -1,4 +1,4 @@
-"""Files read with bounds: who wrote one need not be trusted."""
+"""Files that others wrote: looked at before they are opened, and read with bounds."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def unpacked_lines(path: Path) -> Iterator[bytes]:
                 left -= len(line)
                 if left < 0 or len(line) > MAX_LINE_BYTES:
                     limits = f"{MAX_BYTES >> 20} MiB, {MAX_LINE_BYTES >> 20} MiB in a line"
-                    raise DataError(
-                        f"{path} unpacks to more than a run or a search can need ({limits}); hgemm did not write that."
-                    )
+                    raise DataError(f"{path} unpacks to more than a run or a search can need ({limits}); get a sound copy.")
                 yield line
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged ({error}); resuming an unfinished run cuts what a kill left.") from error
