@@ -35,7 +35,7 @@ ACTIONS = (
 TMA_ALIGNMENT = 8
 """Numbers to whose multiples the rows of a matrix must start: 16 bytes."""
 OWN_REGISTERS = 40
-"""Registers that a multiplying thread needs beside its sums: the least with which none of the sample in tests/test_space.py spills."""
+"""Registers that a multiplying thread needs beside its sums: the least with which hardly any spills, see docs/kernels.md."""
 MAX_SPLIT_BYTES = 256 << 20
 """A workspace beyond this costs more to write and read than splitting gains."""
 
